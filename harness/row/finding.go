@@ -1,0 +1,56 @@
+package row
+
+import "fmt"
+
+// A Code names what a pass shows about its own validity. The list is closed:
+// a fault that needs its own name gets a new code here.
+type Code string
+
+// The findings. Each one makes the numbers of its cycle invalid.
+const (
+	RequestFailed         Code = "request-failed"           // not HTTP 200, or an error event in the stream
+	Stalled               Code = "stalled"                  // no byte within the stall deadline
+	Truncated             Code = "truncated"                // the stream ended before a finish reason
+	ShortOutput           Code = "short-output"             // fewer tokens than were asked for
+	PromptLength          Code = "prompt-length"            // the server saw another prompt length than was sent
+	ColdNotCold           Code = "cold-not-cold"            // hits in the cold pass beyond the plan's own sharing
+	ResetNotHonoured      Code = "reset-not-honoured"       // a prompt that was cached before a reset still hits
+	HitBelowOracle        Code = "hit-below-oracle"         // fewer hit tokens than the plan and the law give
+	HitAboveOracle        Code = "hit-above-oracle"         // more hit tokens than the plan and the law give
+	WitnessMissing        Code = "witness-missing"          // a required witness said nothing: unknown, not 0
+	WitnessDisagrees      Code = "witness-disagrees"        // two witnesses differ beyond their laws
+	LoadShorterThanLookup Code = "load-shorter-than-lookup" // found more than was moved
+	CounterReset          Code = "counter-reset"            // a counter went down: the server restarted
+	ImpossibleCounter     Code = "impossible-counter"       // more hits than queries, more cached than prompt
+	NoQueries             Code = "no-queries"               // 0/0: nobody asked the cache
+	ForeignTraffic        Code = "foreign-traffic"          // counters moved more than this run sent
+	OutputDiffers         Code = "output-differs"           // warm output is not the cold output
+	LogprobShift          Code = "logprob-shift"            // tokens agree, logprobs before any divergence moved
+	LogprobNull           Code = "logprob-null"             // a null logprob: not finite in the model
+	StaleCache            Code = "stale-cache"              // KV of other weights was served
+	BlockSizeIgnored      Code = "block-size-ignored"       // a server runs with another block size than asked
+	LoadNotDelivered      Code = "load-not-delivered"       // fewer requests in flight than asked for
+	ServerDied            Code = "server-died"              // connection refused or reset, or health gone
+)
+
+// A Finding is one thing that a pass shows about its own validity: the code,
+// the evidence and what to do next.
+type Finding struct {
+	Code     Code   `json:"code"`
+	Phase    string `json:"phase"`             // cold, settle, warm, proof, reset, start
+	Request  string `json:"request,omitempty"` // id of the request, empty if it is about the pass
+	Evidence string `json:"evidence"`          // what was seen, with the numbers
+	Advice   string `json:"advice,omitempty"`  // what to look at next
+}
+
+func (f Finding) String() string {
+	s := fmt.Sprintf("%s (%s", f.Code, f.Phase)
+	if f.Request != "" {
+		s += ", request " + f.Request
+	}
+	s += "): " + f.Evidence
+	if f.Advice != "" {
+		s += "; " + f.Advice
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+// Package row holds the types that the parts of the harness share: what a row
+// is, what a running server is made of, what a request did, what a witness
+// says and what a finding is. It has no behaviour beyond reading its own
+// fields.
+package row
+
+import (
+	"context"
+	"io"
+
+	"github.com/kvproof/kvproof/fixtures"
+)
+
+// A Feature is something that a row can or cannot do. The set is closed.
+type Feature string
+
+// The features.
+const (
+	Reuse     Feature = "reuse"     // a repeated prompt can hit: the row has a cache
+	Reset     Feature = "reset"     // Cold empties the cache, which is proved each cycle
+	Streaming Feature = "streaming" // tokens arrive one by one, so TTFT is ours
+	Logprobs  Feature = "logprobs"  // the proof can compare logprobs
+	Documents Feature = "documents" // only workloads with documents apply
+)
+
+// A Row says what one KV-cache configuration is and can do.
+type Row interface {
+	Name() string
+	Supports(Feature) bool
+	Start(context.Context, Env) (*Server, error)
+}
+
+// Env is what a row needs to start.
+type Env struct {
+	BlockSize   int       // B, to be passed to every service
+	Concurrency int       // requests in flight at most
+	Model       string    // empty: the stack's default
+	Log         io.Writer // log lines of the services
+}
+
+// A Server is a running row, made of parts that can be replaced alone.
+type Server struct {
+	Row       string
+	URL       string            // of the engine
+	Facts     map[string]string // versions, model, how cold is reached: for the manifest
+	Context   int               // tokens of prompt plus output at most
+	Vocab     int               // token ids lie in [fixtures.FirstToken, Vocab)
+	Law       fixtures.Law      // of usage: what the engine reports as cached
+	Client    Client
+	Cache     Cache
+	Probes    []Probe
+	Witnesses []Witness
+	BlockSize []BlockSizeReader // one per server that can tell
+	Close     func(context.Context) error
+}
+
+// A Client sends one request and stamps every chunk of the answer.
+type Client interface {
+	Do(context.Context, Request) Timeline
+}
+
+// A Cache is what a cycle does to the cache of a row between its passes.
+type Cache interface {
+	Cold(context.Context) error   // make it empty; nil where there is nothing to empty
+	Settle(context.Context) error // wait until what was stored can be read
+}
+
+// A BlockSizeReader reads the effective block size back from a server.
+type BlockSizeReader struct {
+	Server string // as named in the finding, e.g. "engine"
+	Read   func(context.Context) (int, error)
+}
+
+// A Probe takes a snapshot of one endpoint's counters.
+type Probe interface {
+	Name() string // engine, backend
+	Snapshot(context.Context) (Snapshot, error)
+}
+
+// A Series is one line of a metrics page.
+type Series struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Value  float64           `json:"value"`
+}
+
+// A Snapshot is what one endpoint said at one moment. NaN and infinite values
+// are left out by the reader.
+type Snapshot struct {
+	Probe  string   `json:"probe"`
+	Series []Series `json:"series"`
+}
+
+// A State says what a count is worth.
+type State string
+
+// The states of a count.
+const (
+	Known      State = "known"
+	Absent     State = "absent"     // the endpoint does not export it
+	Restarted  State = "restarted"  // a counter went down between the snapshots
+	Impossible State = "impossible" // more hits than queries, or a negative number
+)
+
+// A Count is the change of one witness over a pass, in tokens.
+type Count struct {
+	Hits       float64
+	Queries    float64
+	State      State
+	HasQueries bool
+}
+
+// A Witness is an independent source of hit tokens beside usage.
+type Witness struct {
+	Name     string       // engine, backend, bytes
+	Source   string       // what it reads, e.g. "vllm:external_prefix_cache_hits_total"
+	Law      fixtures.Law // of its hits
+	Required bool
+	Probe    string // the probe whose snapshots it reads
+	Count    func(before, after Snapshot) Count
+}
