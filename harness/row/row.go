@@ -46,6 +46,7 @@ type Server struct {
 	Context   int               // tokens of prompt plus output at most
 	Vocab     int               // token ids lie in [fixtures.FirstToken, Vocab)
 	Law       fixtures.Law      // of usage: what the engine reports as cached
+	Deferred  bool              // stores become readable some time after the request ended, so Settle matters
 	Client    Client
 	Cache     Cache
 	Probes    []Probe
@@ -118,4 +119,8 @@ type Witness struct {
 	Required bool
 	Probe    string // the probe whose snapshots it reads
 	Count    func(before, after Snapshot) Count
+
+	// Asked is how many tokens its query counter moves by for a prompt of so
+	// many tokens; nil: unknown, or it counts no queries.
+	Asked func(prompt int) int
 }
