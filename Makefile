@@ -1,0 +1,44 @@
+# Each target is one line that a person could type, or a script that says at its
+# top what it does. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+.PHONY: bench
+bench: ## benchmark the rows on the miniature stack: BACKEND, WORKLOAD, BLOCKSIZE, COUNT, ARGS
+	scripts/bench.sh
+
+.PHONY: compare
+compare: ## what changed between two runs: OLD=results/a.txt NEW=results/b.txt
+	@: $${OLD:?say which text is the older: make compare OLD=results/a.txt NEW=results/b.txt} $${NEW:?say which text is the newer: make compare OLD=results/a.txt NEW=results/b.txt}
+	go tool -modfile=tools/go.mod benchstat $(OLD) $(NEW)
+
+.PHONY: test
+test: ## all tests that need nothing but Go (junit in tests.xml)
+	go tool -modfile=tools/go.mod gotestsum --junitfile tests.xml -- ./...
+
+.PHONY: race
+race: ## the tests under the race detector (needs a C compiler)
+	scripts/race.sh
+
+.PHONY: lint
+lint: ## go vet, staticcheck, gofumpt, actionlint, shellcheck where there is one
+	scripts/lint.sh
+
+.PHONY: benchstat
+benchstat: ## a short benchmark, and proof that benchstat reads every line of it
+	scripts/check-benchstat.sh
+
+.PHONY: ci
+ci: test lint race benchstat ## all that a pull request must pass
+
+.PHONY: fmt
+fmt: ## format the Go files
+	go tool -modfile=tools/go.mod gofumpt -w .
+
+.PHONY: clean
+clean: ## remove what tests left; results/ stays
+	rm -f tests.xml *.test *.prof bench_test/*.test bench_test/*.prof

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Runs a short benchmark and checks that benchstat reads all of it: one line a
+# row and workload and sample, every line understood, nothing on stderr
+# (benchstat's exit code is 0 even after syntax errors).
+#
+#   scripts/check-benchstat.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+backend=baseline,engine-cache,lmcache
+workload=unique,shared-prefix,documents,multi-prefix,trace
+samples=2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  printf 'check-benchstat: %s\n' "$*" >&2
+  exit 1
+}
+items() { tr ',' '\n' <<<"$1" | wc -l; }
+
+text=results/short-$(date +%Y-%m-%dT%H-%M-%S).txt
+BACKEND=$backend WORKLOAD=$workload BLOCKSIZE=32 COUNT=$samples OUT=$text TAGS='' \
+  ARGS='-requests=2 -concurrency=1 -inputlen=192 -outputlen=32' scripts/bench.sh
+
+cells=$(($(items "$backend") * $(items "$workload")))
+lines=$(grep -cE '^Benchmark[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" || true)
+[[ $lines -eq $((cells * samples)) ]] ||
+  fail "$lines result lines, want $cells rows × workloads with $samples samples each"
+
+go tool -modfile=tools/go.mod benchstat "$text" >"$scratch/table" 2>"$scratch/stderr"
+cat "$scratch/table"
+[[ ! -s $scratch/stderr ]] || fail "benchstat complains: $(cat "$scratch/stderr")"
+
+for unit in cold-p50-ttft-ns warm-p50-ttft-ns hit-% match-%; do
+  go tool -modfile=tools/go.mod benchstat -format=csv -filter=".unit:$unit" "$text" >"$scratch/csv"
+  read_rows=$(grep -c '^Serve/' "$scratch/csv" || true)
+  [[ $read_rows -eq $cells ]] || fail "benchstat shows $read_rows rows of $unit, want $cells"
+done
+printf 'check-benchstat: %d lines, %d rows, nothing on stderr\n' "$lines" "$cells"
