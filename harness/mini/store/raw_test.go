@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,10 +17,14 @@ func TestFlipByte(t *testing.T) {
 	chunks := s.Chunks()
 	require.Len(t, chunks, 2)
 
+	held, err := s.values(s.keys(r))
+	require.NoError(t, err)
+	before := slices.Concat(held...)
 	const value, byteOfValue = 9, 3 // in the second block of the chunk
 	info, err := s.FlipByte(1, 4*value+byteOfValue)
 	require.NoError(t, err)
 	require.Equal(t, chunks[1], info)
+	require.Equal(t, before, slices.Concat(held...), "a Load that is copying sees a chunk of one piece")
 	require.Equal(t, chunks, s.Chunks(), "numbers and keys stay")
 
 	dst := empty(16)

@@ -145,13 +145,26 @@ func TestKeysDependOnTheWeights(t *testing.T) {
 	require.NotEqual(t, root("ab", "c"), root("a", "bc"))
 }
 
+func TestStoreCopies(t *testing.T) {
+	for _, chunk := range []int{4, 8} {
+		s := open(t, config(chunk, 10))
+		r, src, dst := kv.Request{Tokens: prompt(10, 8)}, paged(1, 8), empty(8)
+		put(t, s, r, src)
+		src[0][0] = -1
+		require.NoError(t, s.Load(t.Context(), r, 8, dst))
+		require.Equal(t, paged(1, 8), dst, "C=%d", chunk)
+		dst[0][0] = -1
+		again := empty(8)
+		require.NoError(t, s.Load(t.Context(), r, 8, again))
+		require.Equal(t, paged(1, 8), again, "C=%d", chunk)
+	}
+}
+
 func TestLoadReturnsWhatWasStored(t *testing.T) {
 	s := open(t, config(8, 10))
 	r := kv.Request{ID: "r", Tokens: prompt(10, 17)}
-	src := paged(1, 17)
-	put(t, s, r, src)
 	want := paged(1, 17)
-	src[0][0] = -1 // the store must have copied
+	put(t, s, r, paged(1, 17))
 
 	t.Run("all that was found", func(t *testing.T) {
 		dst := empty(17)

@@ -98,6 +98,11 @@ func TestEviction(t *testing.T) {
 	require.Equal(t, 3, s.state().chunks)
 	require.Equal(t, 3*s.ChunkBytes(), s.state().bytes)
 
+	fresh := open(t, config(4, 3))
+	put(t, fresh, a, paged(0, 8))
+	put(t, fresh, kv.Request{Tokens: prompt(30, 8)}, paged(0, 8))
+	require.Equal(t, 4, lookup(t, fresh, a), "also of a prompt that nobody has looked up")
+
 	small := open(t, Config{Chunk: 8, BlockSize: 4, BlockLen: blockLen, Capacity: 63})
 	put(t, small, a, paged(0, 8))
 	require.Zero(t, small.state().chunks, "a chunk that never fits is dropped")
