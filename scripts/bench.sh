@@ -12,8 +12,8 @@
 #   OUT        file for the text         (results/TIME.txt)
 #
 # The text grows while the benchmarks run and stays when they are interrupted.
-# Requests, counters and findings of each pass lie in the directory of the same
-# name without .txt.
+# Requests, counters and findings of each pass lie in results/run_TIME, which
+# the last lines of the text name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -23,7 +23,7 @@ out=${OUT:-results/$(date +%Y-%m-%dT%H-%M-%S).txt}
 [[ $out = /* ]] || out=$root/$out
 read -r -a more <<<"${ARGS:-}"
 flags=(-tags="${TAGS:-}" -run='^$' -bench=. -benchtime=1x -count="${COUNT:-1}" -v
-  -backend="$backend" -blocksize="${BLOCKSIZE:-128}" -results="${out%.txt}"
+  -backend="$backend" -blocksize="${BLOCKSIZE:-128}"
   ${WORKLOAD:+-workload="$WORKLOAD"} "${more[@]}")
 
 mkdir -p "$(dirname "$out")"
