@@ -86,8 +86,9 @@ type Timeline struct {
 	LastToken    time.Time // last chunk that carried a token
 	End          time.Time // end of the stream
 
-	Chunks       []Chunk // those that carried output, in order
-	Text         string
+	Chunks       []Chunk        // those that carried output, in order
+	Text         string         // visible content
+	Reasoning    string         // what a reasoning model thinks aloud, kept apart
 	Tokens       []int32        // generated ids, where the server returns them
 	Logprobs     []TokenLogprob // one per token, where asked for
 	ToolCalls    []ToolCall
