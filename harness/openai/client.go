@@ -1,0 +1,81 @@
+package openai
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// Config says which server a client talks to and how.
+type Config struct {
+	BaseURL        string        // without the route, e.g. "http://127.0.0.1:8000"; a final /v1 is ignored
+	Model          string        // name under which the server knows the model
+	Concurrency    int           // connections kept open; the load decides how many are used
+	Stall          time.Duration // longest wait for the first byte and between bytes; 0: DefaultStall
+	ConnectTimeout time.Duration // 0: DefaultConnectTimeout
+	APIKey         string        // sent as a bearer token; empty: none
+	Header         http.Header   // sent with every request; those that the client sets itself win
+}
+
+// A Client sends requests to one server. It may be used by many goroutines.
+type Client struct {
+	base    string
+	model   string
+	connect time.Duration
+	stall   time.Duration
+	header  http.Header
+	secrets secrets
+	http    *http.Client
+}
+
+var _ row.Client = (*Client)(nil)
+
+// New returns a client. It connects to nothing yet.
+func New(cfg Config) *Client {
+	header := cfg.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	// Either would let the transport repeat a request that was sent.
+	header.Del("Idempotency-Key")
+	header.Del("X-Idempotency-Key")
+	if cfg.APIKey != "" {
+		header.Set("Authorization", "Bearer "+cfg.APIKey)
+	}
+	c := &Client{
+		base:    strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1"),
+		model:   cfg.Model,
+		connect: cfg.ConnectTimeout,
+		stall:   cfg.Stall,
+		header:  header,
+		secrets: newSecrets(cfg),
+	}
+	if c.connect <= 0 {
+		c.connect = DefaultConnectTimeout
+	}
+	if c.stall <= 0 {
+		c.stall = DefaultStall
+	}
+	c.http = &http.Client{
+		Transport: newTransport(max(cfg.Concurrency, 1), c.connect),
+		// A redirect is an answer, not a second request inside the timing.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Close closes the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Do sends a request to /v1/completions and reads its stream.
+func (c *Client) Do(ctx context.Context, q row.Request) row.Timeline {
+	return c.stream(ctx, "/v1/completions", q.ID, c.completion(q))
+}
+
+// Chat sends a request to /v1/chat/completions and reads its stream.
+func (c *Client) Chat(ctx context.Context, q ChatRequest) row.Timeline {
+	return c.stream(ctx, "/v1/chat/completions", q.ID, c.chat(q))
+}

@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/stretchr/testify/require"
+)
+
+// A variant is another spelling of the same stream.
+type variant struct {
+	name string
+	of   func(stream string) string
+}
+
+var variants = []variant{
+	{"as it is", func(s string) string { return s }},
+	{"CRLF", func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }},
+	{"CR", func(s string) string { return strings.ReplaceAll(s, "\n", "\r") }},
+	{"mixed ends", func(s string) string { return strings.ReplaceAll(s, "\n\n", "\r\n\r") }},
+	{"byte order mark", func(s string) string { return "\xef\xbb\xbf" + s }},
+	{"no blank", func(s string) string { return strings.ReplaceAll(s, "data: ", "data:") }},
+	{"comments", func(s string) string { return strings.ReplaceAll(s, "data: ", ":\n: why\ndata: ") }},
+	{"keep-alives", func(s string) string { return strings.ReplaceAll(s, "data: ", ": keep-alive\n\ndata: ") }},
+	{"empty events", func(s string) string { return strings.ReplaceAll(s, "data: ", "data:\n\ndata: ") }},
+	{"fields", func(s string) string {
+		return strings.ReplaceAll(s, "data: ", "event: message\nid: 7\nretry: 10\nnonsense\nx: y\ndata: ")
+	}},
+	{"several data lines", func(s string) string { return strings.ReplaceAll(s, "data: {", "data: {\ndata:\ndata:  ") }},
+}
+
+func TestCasesInEverySpelling(t *testing.T) {
+	for _, c := range loadCases(t) {
+		for _, v := range variants {
+			t.Run(c.Name+"/"+v.name, func(t *testing.T) {
+				// Cutting inside the replaced text would differ by variant, so
+				// the writes are those that end with an event.
+				var parts [][]byte
+				var times []int
+				held := ""
+				for i, part := range c.writes() {
+					held += string(part)
+					done := strings.LastIndex(held, "\n\n") + len("\n\n")
+					if done < len("\n\n") {
+						continue
+					}
+					parts = append(parts, []byte(v.of(held[:done])))
+					times = append(times, c.Writes[i][0])
+					held = held[done:]
+				}
+				if v.name == "byte order mark" {
+					for i := range parts[1:] {
+						parts[i+1] = bytes.TrimPrefix(parts[i+1], byteOrderMark)
+					}
+				}
+				got := play(parts, nil, func(read int) time.Time { return nominal(times[read-1]) })
+				c.check(t, got)
+			})
+		}
+	}
+}
+
+// collect reads all events; stamps are the numbers of the reads.
+func collect(tb testing.TB, parts ...[]byte) []Event {
+	tb.Helper()
+	reader := NewReader(&pieces{parts: parts}, func() time.Time { return nominalStart })
+	var events []Event
+	for {
+		event, err := reader.Next()
+		if err != nil {
+			return events
+		}
+		events = append(events, event)
+	}
+}
+
+// sameEvents are the events without what depends on the reads.
+func sameEvents(events []Event) []Event {
+	out := slices.Clone(events)
+	for i := range out {
+		out[i].Read = 0
+	}
+	return out
+}
+
+func TestCasesAtEverySplit(t *testing.T) {
+	for _, c := range loadCases(t) {
+		for _, v := range variants {
+			t.Run(c.Name+"/"+v.name, func(t *testing.T) {
+				stream := []byte(v.of(string(c.Stream)))
+				whole := collect(t, slices.Clone(stream))
+				require.NotEmpty(t, whole)
+				for at := 1; at < len(stream); at++ {
+					got := collect(t, stream[:at], stream[at:])
+					require.Equal(t, len(whole), len(got), "cut at %d", at)
+					for i := range got {
+						if !bytes.Equal(whole[i].Data, got[i].Data) || whole[i].Name != got[i].Name || whole[i].ID != got[i].ID {
+							require.Equal(t, whole[i], got[i], "cut at %d", at)
+						}
+						if v.name == "as it is" {
+							// An event belongs to the read with its last byte.
+							require.Equal(t, endOf(stream, i) <= at, got[i].Read == 1, "event %d, cut at %d", i, at)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// endOf is the offset behind the i-th event of a stream with LF ends.
+func endOf(stream []byte, i int) int {
+	end := 0
+	for range i + 1 {
+		end += bytes.Index(stream[end:], []byte("\n\n")) + 2
+	}
+	return end
+}
+
+func TestByteByByte(t *testing.T) {
+	for _, c := range loadCases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			var parts [][]byte
+			for i := range c.Stream {
+				parts = append(parts, c.Stream[i:i+1])
+			}
+			got := play(parts, nil, func(read int) time.Time {
+				for _, w := range c.Writes {
+					if read <= w[1] {
+						return nominal(w[0])
+					}
+				}
+				return time.Time{}
+			})
+			if c.Name == "sse-07-coalesced" {
+				require.NotContains(t, got.Warnings, row.Coalesced, "every chunk had a read of its own")
+				return
+			}
+			c.check(t, got)
+		})
+	}
+}
+
+// A cut after any write must not look like a whole answer.
+func TestCasesCutShort(t *testing.T) {
+	for _, c := range loadCases(t) {
+		for n := range c.writes() {
+			parts := c.writes()[:n]
+			seen := string(bytes.Join(parts, nil))
+			complete := seen[:strings.LastIndex(seen, "\n\n")+1]
+			got := play(parts, nil, func(read int) time.Time { return nominal(read) })
+			switch {
+			case strings.Contains(complete, `{"error"`):
+				require.Equal(t, row.StreamError, got.Status, "%s after %d writes", c.Name, n)
+			case strings.Contains(complete, `"finish_reason":"`):
+				require.Equal(t, row.OK, got.Status, "%s after %d writes", c.Name, n)
+				require.Contains(t, got.Warnings, row.MissingDone)
+			default:
+				require.Equal(t, row.CutOff, got.Status, "%s after %d writes", c.Name, n)
+				require.NotEmpty(t, got.Err)
+			}
+		}
+	}
+}
