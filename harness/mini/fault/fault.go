@@ -1,0 +1,175 @@
+// Package fault breaks the miniature stack on purpose, at the wire or in the
+// store and never in a verdict, so that tests can show that the suite sees it.
+//
+//	injector := fault.NewInjector(m, 128)
+//	e, err := engine.New(engine.Config{Store: injector.WrapStore(s), ...})
+//	server := &http.Server{Handler: injector.WrapHandler(e.Handler())}
+//	err = injector.Plant(fault.BitFlip) // from now on
+//	injector.Clear(fault.BitFlip)       // healthy again
+//
+// Each fault says which findings it must give; they are plain text here,
+// because the miniature stack knows nothing of the harness that judges it. This
+// is the only package of the miniature stack that waits on time.
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Fault is one way to be broken. The list is closed.
+type Fault string
+
+// Faults in the store, seen by the engine through its kv.Store. Those that
+// damage KV do so in what a load delivers, each time, as if the stored bytes
+// were damaged. Keys carry their position, so attention hardly cares about the
+// order of what it reads: SwappedBlocks and TokensPermuted move logprobs in
+// their last bits and leave most tokens alone, as observed on real vLLM.
+const (
+	BitFlip          Fault = "bit-flip"
+	SwappedBlocks    Fault = "swapped-blocks"
+	ZeroBlock        Fault = "zero-block"
+	TokensPermuted   Fault = "tokens-permuted"
+	NaN              Fault = "nan"
+	OtherRequest     Fault = "other-request"
+	HitPlusOneToken  Fault = "hit-plus-one-token"
+	HitMinusOneToken Fault = "hit-minus-one-token"
+	HitPlusOneBlock  Fault = "hit-plus-one-block"
+	HitMinusOneBlock Fault = "hit-minus-one-block"
+	LostStore        Fault = "lost-store"
+	LateStore        Fault = "late-store"
+)
+
+// Faults on the engine's HTTP.
+const (
+	ResetNoop        Fault = "reset-noop"
+	ResetFalse       Fault = "reset-false"
+	StuckCounter     Fault = "stuck-counter"
+	StuckCounterZero Fault = "stuck-counter-zero"
+	StuckCounterOne  Fault = "stuck-counter-one"
+	DoubleCount      Fault = "double-count"
+	CounterReset     Fault = "counter-reset"
+	ErrorEvent       Fault = "error-event"
+	Truncate         Fault = "truncate"
+	Stall            Fault = "stall"
+	Die              Fault = "die"
+	DropRequests     Fault = "drop-requests"
+	ShortOutput      Fault = "short-output"
+	PromptLength     Fault = "prompt-length"
+	DroppedPrompt    Fault = "dropped-prompt"
+	SlowFirstEmpty   Fault = "slow-first-empty"
+)
+
+// BlockSizeIgnored cannot be planted in a running stack: the stack starts its
+// engine with another block size than it was asked for.
+const BlockSizeIgnored Fault = "block-size-ignored"
+
+type place int
+
+const (
+	inStore place = iota
+	onWire
+	atStart
+)
+
+type entry struct {
+	fault    Fault
+	place    place
+	findings []string // any one of these; none: it must not mislead
+	about    string
+}
+
+// The order is that of All and of help texts.
+var entries = []entry{
+	{BitFlip, inStore, []string{"output-differs", "logprob-shift"}, "one exponent bit of one value in a loaded block is flipped: the value doubles or halves"},
+	{SwappedBlocks, inStore, []string{"output-differs", "logprob-shift"}, "two neighbouring loaded blocks change places (hits of two blocks and more)"},
+	{ZeroBlock, inStore, []string{"output-differs", "logprob-shift"}, "one loaded block is all zero"},
+	{TokensPermuted, inStore, []string{"output-differs", "logprob-shift"}, "the tokens of one loaded block come in reverse order"},
+	{NaN, inStore, []string{"logprob-null", "output-differs"}, "one value of a loaded block is not a number"},
+	{OtherRequest, inStore, []string{"output-differs", "logprob-shift"}, "a load delivers the KV of the load before it that was of another prompt"},
+	{HitPlusOneToken, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one token too long, the KV of that token is zero (a full hit stays as it is)"},
+	{HitMinusOneToken, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one token too short"},
+	{HitPlusOneBlock, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one chunk too long, at most the prompt, the KV beyond is zero (a full hit stays as it is)"},
+	{HitMinusOneBlock, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one chunk too short"},
+	{LostStore, inStore, []string{"hit-below-oracle", "no-queries"}, "a store is acknowledged and nothing is kept"},
+	{LateStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and written only when the next one comes; the status says quiet"},
+	{ResetNoop, onWire, []string{"reset-not-honoured", "cold-not-cold"}, "a reset of the cache answers success and does nothing"},
+	{ResetFalse, onWire, []string{"reset-not-honoured", "cold-not-cold"}, `a reset answers 200 with {"success":false} and does nothing`},
+	{StuckCounter, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at the value they had first"},
+	{StuckCounterZero, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 0"},
+	{StuckCounterOne, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 1"},
+	{DoubleCount, onWire, []string{"witness-disagrees", "impossible-counter"}, "the engine's hit counters count every hit twice"},
+	{CounterReset, onWire, []string{"counter-reset"}, "from the second scrape on the engine's counters start anew, as after a restart"},
+	{ErrorEvent, onWire, []string{"request-failed"}, "a stream ends in an error event under HTTP 200, then [DONE]"},
+	{Truncate, onWire, []string{"truncated"}, "the connection is cut before the finish reason"},
+	{Stall, onWire, []string{"stalled"}, "a stream falls silent and stays open until the client leaves"},
+	{Die, onWire, []string{"server-died", "truncated"}, "in mid-stream the engine is gone: connections break, health is 503"},
+	{DropRequests, onWire, []string{"server-died", "request-failed"}, "every third completion gets no answer, its connection is closed"},
+	{ShortOutput, onWire, []string{"short-output"}, "half of the output that was asked for, with finish reason length"},
+	{PromptLength, onWire, []string{"prompt-length"}, "usage reports one prompt token too many"},
+	{DroppedPrompt, onWire, []string{"prompt-length"}, "the last token of the prompt is dropped before the engine sees it"},
+	{SlowFirstEmpty, onWire, nil, "an empty chunk comes before the first token, which is late: time to first token must be the token's"},
+	{BlockSizeIgnored, atStart, []string{"block-size-ignored"}, "the engine really runs with another block size, and says so"},
+}
+
+// All returns every fault, in a fixed order.
+func All() []Fault {
+	all := make([]Fault, len(entries))
+	for i, e := range entries {
+		all[i] = e.fault
+	}
+	return all
+}
+
+// Parse reads a comma list of faults; an empty list is none.
+func Parse(list string) ([]Fault, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var faults []Fault
+	for name := range strings.SplitSeq(list, ",") {
+		f := Fault(strings.TrimSpace(name))
+		if err := f.check(); err != nil {
+			return nil, err
+		}
+		if slices.Contains(faults, f) {
+			return nil, fmt.Errorf("fault %q is named twice", f)
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
+}
+
+// About says what is broken, in a sentence.
+func (f Fault) About() string { return f.entry().about }
+
+// Findings are the codes of which at least one must come of the fault where
+// it can act: a row with a cache, prompts that hit. None means that nothing may
+// come of it, and no number may be misled by it.
+func (f Fault) Findings() []string { return slices.Clone(f.entry().findings) }
+
+// NeedsStore says that the fault acts between engine and store.
+func (f Fault) NeedsStore() bool { return f.entry().place == inStore }
+
+// AtStart says that the fault must be known when the stack starts.
+func (f Fault) AtStart() bool { return f.entry().place == atStart }
+
+func (f Fault) entry() entry {
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.fault == f })
+	if i < 0 {
+		return entry{place: -1}
+	}
+	return entries[i]
+}
+
+func (f Fault) check() error {
+	if f.entry().place >= 0 {
+		return nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = string(e.fault)
+	}
+	return fmt.Errorf("fault %q is not known; there are %s", f, strings.Join(names, ", "))
+}
