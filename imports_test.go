@@ -131,6 +131,7 @@ func TestImportViolationsAreFound(t *testing.T) {
 		{"testing in run", []goPackage{pkg("harness/metric", "testing")}, "harness/metric imports testing:"},
 		{"testing/iotest is testing", []goPackage{pkg("harness/load", "testing/iotest")}, "harness/load imports testing/iotest:"},
 		{"expfmt elsewhere", []goPackage{pkg("harness/load", "github.com/prometheus/common/expfmt")}, "harness/load imports github.com/prometheus/common/expfmt:"},
+		{"beside mini is not in mini", []goPackage{pkg("harness/minimal", "github.com/prometheus/client_golang/prometheus")}, "harness/minimal imports github.com/prometheus/client_golang/prometheus:"},
 		{"expfmt in probe", []goPackage{pkg("harness/probe", "github.com/prometheus/common/expfmt")}, ""},
 		{"mini uses fixtures", []goPackage{pkg("harness/mini/engine", ours("fixtures"))}, "harness/mini/engine imports " + module + "/fixtures:"},
 		{"in a test, too", []goPackage{{ImportPath: ours("harness/mini/store"), XTestImports: []string{ours("harness/row")}}}, "harness/mini/store imports " + module + "/harness/row in a test:"},

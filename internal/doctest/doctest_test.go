@@ -19,12 +19,14 @@ func TestBlocks(t *testing.T) {
 		"# Title", "<!-- run -->", "'''sh", "echo a", "'''",
 		"", "- item", "  <!-- not run: slow -->", "", "  '''console", "  $ sleep 1", "  '''",
 		"text between a mark and a block takes it away", "''''''text", "'''", "inner", "'''", "''''''",
+		"'''sh", "cat <<E", "'''text", "E", "'''",
 	))
 	require.NoError(t, err)
 	require.Equal(t, []doctest.Block{
 		{File: "p.md", Line: 3, Language: "sh", Mark: "run", Text: "echo a\n"},
 		{File: "p.md", Line: 10, Language: "console", Mark: "not run: slow", Text: "$ sleep 1\n"},
 		{File: "p.md", Line: 14, Language: "text", Text: "```\ninner\n```\n"},
+		{File: "p.md", Line: 19, Language: "sh", Text: "cat <<E\n```text\nE\n"},
 	}, blocks)
 
 	for _, c := range []struct {
@@ -73,12 +75,12 @@ func TestHandling(t *testing.T) {
 
 func TestPageReader(t *testing.T) {
 	text := page(
-		"# What a `hit` is, and isn't", "See [methods](docs/methods.md#units) and `[no](link)`.",
+		"# What a `KV-cache hit` is, and isn't", "See [methods](docs/methods.md#units) and `[no](link)`.",
 		"'''text", "[no](block) `no`", "'''",
 		"| code | meaning |", "|---|---|", "| `a-b` | `x` |", "| `c` (or `d`) | y |", "", "| `later` | z |",
 	)
 	require.Equal(t, []doctest.Mention{{File: "p.md", Line: 2, Text: "docs/methods.md#units"}}, doctest.Links("p.md", text))
-	require.Equal(t, map[string]bool{"what-a-hit-is-and-isnt": true}, doctest.Anchors(text))
+	require.Equal(t, map[string]bool{"what-a-kv-cache-hit-is-and-isnt": true}, doctest.Anchors(text))
 
 	column, err := doctest.FirstColumn("p.md", text, "code")
 	require.NoError(t, err)
@@ -90,5 +92,5 @@ func TestPageReader(t *testing.T) {
 	for _, m := range doctest.Spans("p.md", text) {
 		spans = append(spans, m.Text)
 	}
-	require.Equal(t, []string{"hit", "[no](link)", "a-b", "x", "c", "d", "later"}, spans)
+	require.Equal(t, []string{"KV-cache hit", "[no](link)", "a-b", "x", "c", "d", "later"}, spans)
 }
