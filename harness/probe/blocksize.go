@@ -1,16 +1,11 @@
 package probe
 
 import (
-	"errors"
-	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/kvproof/kvproof/harness/row"
 )
-
-// ErrNoBlockSize says that an endpoint does not export its block size: it is
-// unknown, which is not a difference.
-var ErrNoBlockSize = errors.New("vllm:cache_config_info with a block size is not exported")
 
 // BlockSize reads the effective block size, in tokens, out of the labels of
 // vllm:cache_config_info. It prefers effective_attention_block_size, what the
@@ -18,23 +13,27 @@ var ErrNoBlockSize = errors.New("vllm:cache_config_info with a block size is not
 // and which can still be the configured value where the platform or a hybrid
 // model needs another one (both were 32 on vLLM 0.32.0 started with 32).
 //
-// Engines of one server that disagree are an error that names both sizes.
-func BlockSize(s row.Snapshot) (int, error) {
-	size := 0
+// False: the endpoint does not tell, or its engines run with different sizes
+// (BlockSizes names them), so that no single number is true.
+func BlockSize(s row.Snapshot) (int, bool) {
+	sizes := BlockSizes(s)
+	if len(sizes) != 1 {
+		return 0, false
+	}
+	return sizes[0], true
+}
+
+// BlockSizes are the distinct effective block sizes of the engines behind one
+// endpoint, smallest first.
+func BlockSizes(s row.Snapshot) []int {
+	var sizes []int
 	for _, series := range selected(s, "vllm:cache_config_info", nil) {
-		n, ok := blockSizeOf(series.Labels)
-		if !ok {
-			continue
+		if n, ok := blockSizeOf(series.Labels); ok {
+			sizes = append(sizes, n)
 		}
-		if size != 0 && n != size {
-			return 0, fmt.Errorf("reading the block size of %s: engines disagree: %d and %d", s.Probe, size, n)
-		}
-		size = n
 	}
-	if size == 0 {
-		return 0, fmt.Errorf("reading the block size of %s: %w", s.Probe, ErrNoBlockSize)
-	}
-	return size, nil
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
 }
 
 func blockSizeOf(labels map[string]string) (int, bool) {

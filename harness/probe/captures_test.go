@@ -70,8 +70,8 @@ func TestVLLMCapture(t *testing.T) {
 	require.Equal(t, row.Absent, LMCacheLookup()(before, after).State)
 	require.Empty(t, Identities(before, after))
 
-	size, err := BlockSize(after)
-	require.NoError(t, err)
+	size, ok := BlockSize(after)
+	require.True(t, ok)
 	require.Equal(t, 32, size)
 
 	shares := Shares(before, after)

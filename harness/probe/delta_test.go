@@ -100,10 +100,11 @@ func TestCounting(t *testing.T) {
 vllm:prompt_tokens_by_source_total{source="local_cache_hit"} 3
 vllm:prompt_tokens_by_source_total{source="external_kv_transfer"} 5
 `, known(8, 10)},
+		{"no sources, but totals", VLLMCached(), "up 1\n", "vllm:prompt_tokens_cached_total 8\nvllm:prompt_tokens_total 10\n", known(8, 10)},
 		{"by source absent", VLLMCached(), "up 1\n", "up 1\n", row.Count{State: row.Absent}},
-		{"bytes", Bytes("b", 2048), "b_total 2048\n", "b_total 133120\n", row.Count{Hits: 64, State: row.Known}},
-		{"bytes, part of a token", Bytes("b", 2048), "b_total 0\n", "b_total 1024\n", row.Count{Hits: 0.5, State: row.Known}},
-		{"bytes of unknown tokens", Bytes("b", 0), "b_total 0\n", "b_total 1024\n", row.Count{State: row.Absent}},
+		{"bytes", BytesMoved("b", 2048), "b_total 2048\n", "b_total 133120\n", row.Count{Hits: 64, State: row.Known}},
+		{"bytes, part of a token", BytesMoved("b", 2048), "b_total 0\n", "b_total 1024\n", row.Count{Hits: 0.5, State: row.Known}},
+		{"bytes of unknown tokens", BytesMoved("b", 0), "b_total 0\n", "b_total 1024\n", row.Count{State: row.Absent}},
 		{"llama.cpp without cached", LlamaCpp(), "llamacpp:prompt_tokens_total 0\n", "llamacpp:prompt_tokens_total 9\n", row.Count{State: row.Absent}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

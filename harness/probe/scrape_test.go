@@ -73,26 +73,22 @@ func TestBlockSize(t *testing.T) {
 	for _, c := range []struct {
 		name, page string
 		want       int
-		err        string
+		all        []int
 	}{
-		{"both", `vllm:cache_config_info{block_size="16",effective_attention_block_size="32"} 1`, 32, ""},
-		{"older, with one", `vllm:cache_config_info{block_size="16",engine="0"} 1`, 16, ""},
-		{"not resolved", `vllm:cache_config_info{block_size="64",effective_attention_block_size="None"} 1`, 64, ""},
-		{"engines agree", "vllm:cache_config_info{block_size=\"16\",engine=\"0\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\"} 1", 16, ""},
-		{"engines disagree", "vllm:cache_config_info{block_size=\"16\",engine=\"0\"} 1\nvllm:cache_config_info{block_size=\"32\",engine=\"1\"} 1", 0, "engines disagree: 16 and 32"},
-		{"no labels", "vllm:cache_config_info 1", 0, "not exported"},
-		{"absent", "up 1", 0, "not exported"},
+		{"both", `vllm:cache_config_info{block_size="16",effective_attention_block_size="32"} 1`, 32, []int{32}},
+		{"older, with one", `vllm:cache_config_info{block_size="16",engine="0"} 1`, 16, []int{16}},
+		{"not resolved", `vllm:cache_config_info{block_size="64",effective_attention_block_size="None"} 1`, 64, []int{64}},
+		{"engines agree", "vllm:cache_config_info{block_size=\"16\",engine=\"0\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\"} 1", 16, []int{16}},
+		{"engines disagree", "vllm:cache_config_info{block_size=\"32\",engine=\"0\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\"} 1", 0, []int{16, 32}},
+		{"no labels", "vllm:cache_config_info 1", 0, nil},
+		{"absent", "up 1", 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := BlockSize(parse(t, c.page+"\n"))
+			s := parse(t, c.page+"\n")
+			got, ok := BlockSize(s)
 			require.Equal(t, c.want, got)
-			if c.err == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, c.err)
+			require.Equal(t, c.want != 0, ok)
+			require.Equal(t, c.all, BlockSizes(s))
 		})
 	}
-	_, err := BlockSize(row.Snapshot{Probe: "engine"})
-	require.ErrorIs(t, err, ErrNoBlockSize)
 }

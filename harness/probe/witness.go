@@ -47,10 +47,15 @@ const vllmBySource = "vllm:prompt_tokens_by_source_total"
 // external ones, out of all prompt tokens. It is the count to trust most: the
 // prefix cache counters were counted again at each scheduling retry in some
 // versions, these are not. Over a pass it equals the sum of cached_tokens in
-// usage.
+// usage. Where the counters by source are absent it reads
+// vllm:prompt_tokens_cached and vllm:prompt_tokens.
 func VLLMCached() Counting {
+	totals := Counter("vllm:prompt_tokens_cached_total", "vllm:prompt_tokens_total")
 	return func(before, after row.Snapshot) row.Count {
 		queries := total(before, after, vllmBySource, nil)
+		if queries.state == row.Absent {
+			return totals(before, after)
+		}
 		hits := plus(source(before, after, sourceLocal), source(before, after, sourceExternal))
 		return judged(hits, queries)
 	}
@@ -63,11 +68,11 @@ func LMCacheLookup() Counting {
 	return Counter("lmcache_mp_lookup_hit_tokens_total", "lmcache_mp_lookup_requested_tokens_total")
 }
 
-// Bytes counts the tokens whose KV was moved, from a counter of bytes.
+// BytesMoved counts the tokens whose KV was moved, from a counter of bytes.
 // bytesPerToken is the size of one token's KV over all layers; if it is not
 // positive, the size is unknown and so is the count. A transfer that is no
 // whole number of tokens shows as a fraction.
-func Bytes(metric string, bytesPerToken int) Counting {
+func BytesMoved(metric string, bytesPerToken int) Counting {
 	return func(before, after row.Snapshot) row.Count {
 		moved := total(before, after, metric, nil)
 		if bytesPerToken <= 0 {
