@@ -20,7 +20,11 @@ type shape struct {
 	gap            int // bytes between units
 	slices         int // grid.z
 	reverse        bool
+	junk           uint64
 }
+
+// bigJunk is no address, no small count and no sum of KV.
+const bigJunk = 0xBAD1BAD2BAD3BAD5
 
 func (s shape) String() string {
 	return fmt.Sprintf("%d planes, %d blocks, unit %d, offset %d, gap %d, slices %d, reverse %v",
@@ -74,7 +78,7 @@ func (l *layout) run(k *Kernel, limit uint64, params ...uint64) (uint64, error) 
 	}
 	return k.Run(Launch{
 		Grid:  Dim{uint32(l.blocks), uint32(l.planes), uint32(l.slices)},
-		Block: Dim{256, 1, 1}, Params: packed, Memory: l.memory, Limit: limit, Reverse: l.reverse,
+		Block: Dim{256, 1, 1}, Params: packed, Memory: l.memory, Limit: limit, Reverse: l.reverse, Junk: l.junk,
 	})
 }
 
@@ -135,7 +139,7 @@ func TestShippedKernelsAgreeWithTheReference(t *testing.T) {
 	// block (4096 bytes) and of the unrolled loop (16384).
 	for _, unit := range []int{1, 7, 8, 9, 15, 16, 17, 31, 4095, 4096, 4097, 12288, 16384, 16400, 32775} {
 		for _, offset := range []int{0, 1, 8} {
-			check(shape{planes: 1, blocks: 2, unit: unit, offset: offset, gap: (16 - unit%16) % 16, slices: 1 + offset%3})
+			check(shape{planes: 1, blocks: 2, unit: unit, offset: offset, gap: (16 - unit%16) % 16, slices: 1 + offset%3, junk: bigJunk})
 		}
 	}
 	check(shape{planes: 1, blocks: 1, unit: 73728, slices: 2})
@@ -146,7 +150,7 @@ func TestShippedKernelsAgreeWithTheReference(t *testing.T) {
 	for range random {
 		check(shape{
 			planes: 1 + r.IntN(3), blocks: 1 + r.IntN(3), unit: 1 + r.IntN(600),
-			offset: r.IntN(32), gap: r.IntN(20), slices: 1 + r.IntN(2), reverse: r.IntN(2) == 1,
+			offset: r.IntN(32), gap: r.IntN(20), slices: 1 + r.IntN(2), reverse: r.IntN(2) == 1, junk: bigJunk * r.Uint64N(2),
 		})
 	}
 }

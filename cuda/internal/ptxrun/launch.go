@@ -23,6 +23,7 @@ type Launch struct {
 	Memory      Memory
 	Limit       uint64 // instructions that may be executed; 0 is no limit
 	Reverse     bool   // run the threads of a block from the last to the first
+	Junk        uint64 // what uninitialised registers hold
 }
 
 // A cta is one thread block (cooperative thread array) while it runs.
@@ -43,11 +44,8 @@ type thread struct {
 	done      bool
 }
 
-// Uninitialised registers and shared bytes read as these.
-const (
-	junkRegister = 0xBAD1BAD2BAD3BAD5
-	junkByte     = 0xDB
-)
+// junkByte is what shared memory holds at the start.
+const junkByte = 0xDB
 
 // Run executes the kernel and returns how many instructions it took.
 func (k *Kernel) Run(l Launch) (steps uint64, err error) {
@@ -64,7 +62,7 @@ func (k *Kernel) Run(l Launch) (steps uint64, err error) {
 	file := make([]uint64, int(n)*k.registers)
 	junk := make([]uint64, len(file))
 	for i := range junk {
-		junk[i] = junkRegister
+		junk[i] = l.Junk
 	}
 	threads := make([]thread, n)
 	for z := range l.Grid.Z {
