@@ -121,17 +121,18 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 // body is the body of a 200 answer, any other answer is a *ServerError. Admin
 // calls have the stall deadline too: a dead backend makes a reset hang.
 func (c *Client) body(parent context.Context, method, path string, in any) ([]byte, error) {
-	ctx, dog := newWatchdog(parent, c.firstWait(), c.stall)
+	ctx, dog := newWatchdog(parent, c.connect, c.stall)
 	defer dog.stop()
 	req, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return nil, c.hidden(err)
 	}
-	res, err := c.http.Do(req)
+	res, err := c.admin.Do(req)
 	if err != nil {
 		return nil, c.hidden(sending(req, cause(ctx, err)))
 	}
 	defer res.Body.Close()
+	dog.alive()
 	source := watched{Reader: res.Body, dog: dog}
 	if res.StatusCode != http.StatusOK {
 		said, _ := readError(res.StatusCode, source) // the status is what counts

@@ -28,7 +28,8 @@ type Client struct {
 	stall   time.Duration
 	header  http.Header
 	secrets secrets
-	http    *http.Client
+	timed   *http.Client
+	admin   *http.Client // on connections of its own, so that it takes none from a worker
 }
 
 var _ row.Client = (*Client)(nil)
@@ -59,16 +60,25 @@ func New(cfg Config) *Client {
 	if c.stall <= 0 {
 		c.stall = DefaultStall
 	}
-	c.http = &http.Client{
-		Transport: newTransport(max(cfg.Concurrency, 1), c.connect),
-		// A redirect is an answer, not a second request inside the timing.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c.timed = newHTTPClient(newTransport(max(cfg.Concurrency, 1), c.connect))
+	c.admin = newHTTPClient(newTransport(1, c.connect))
 	return c
 }
 
+// newHTTPClient takes a redirect for an answer: following it would put a
+// second request inside the timing.
+func newHTTPClient(transport *http.Transport) *http.Client {
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
 // Close closes the idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.timed.CloseIdleConnections()
+	c.admin.CloseIdleConnections()
+}
 
 // Do sends a request to /v1/completions and reads its stream.
 func (c *Client) Do(ctx context.Context, q row.Request) row.Timeline {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -26,12 +27,17 @@ const doneWait = time.Second
 // maxHead is how much of a body without events is kept, in bytes.
 const maxHead = maxMessage
 
+// buffers are for reading; events own their bytes.
+var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+
 // record reads a body to its end. It calls hurry when only the end itself is
 // left to come.
 func record(body io.Reader, stamp func() (time.Time, int), hurry func(time.Duration)) recording {
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
 	head := &headReader{Reader: body}
 	var rec recording
-	reader := newReader(head, func() (time.Time, int) {
+	reader := newReader(head, buf[:], func() (time.Time, int) {
 		at, read := stamp()
 		if rec.firstByte.IsZero() {
 			rec.firstByte = at

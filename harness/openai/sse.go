@@ -60,15 +60,16 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // each read that brought bytes.
 func NewReader(src io.Reader, clock func() time.Time) *Reader {
 	reads := 0
-	return newReader(src, func() (time.Time, int) {
+	return newReader(src, make([]byte, readSize), func() (time.Time, int) {
 		reads++
 		return clock(), reads
 	})
 }
 
-// newReader takes stamps from elsewhere, such as the connection under src.
-func newReader(src io.Reader, stamp func() (time.Time, int)) *Reader {
-	return &Reader{src: src, stamp: stamp, buf: make([]byte, readSize)}
+// newReader takes stamps from elsewhere, such as the connection under src,
+// and a buffer, which it needs until it is no longer used.
+func newReader(src io.Reader, buf []byte, stamp func() (time.Time, int)) *Reader {
+	return &Reader{src: src, stamp: stamp, buf: buf}
 }
 
 // Next returns the next event. Its Data is the caller's. The error is that of

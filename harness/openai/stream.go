@@ -19,12 +19,11 @@ import (
 // stream sends one request and reads its stream, all in this goroutine.
 func (c *Client) stream(parent context.Context, path, id string, body any) row.Timeline {
 	t := row.Timeline{ID: id}
-	ctx, dog := newWatchdog(parent, c.firstWait(), c.stall)
+	ctx, dog := newWatchdog(parent, c.connect, c.stall)
 	defer dog.stop()
 	conn := new(exchange)
 	req, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { // called in this goroutine
-			dog.alive()
 			t.Connected = time.Now()
 			conn = stamped(info.Conn).begin()
 		},
@@ -39,7 +38,7 @@ func (c *Client) stream(parent context.Context, path, id string, body any) row.T
 	req.Header.Set("Accept", "text/event-stream")
 
 	t.Sent = time.Now()
-	res, err := c.http.Do(req)
+	res, err := c.timed.Do(req)
 	if err != nil {
 		t.End = time.Now()
 		t.Status, t.Err = row.Unreachable, c.secrets.hide(sending(req, err).Error())
@@ -86,10 +85,6 @@ func (c *Client) ownEnd(ctx context.Context, t *row.Timeline, doing string) {
 	}
 	t.Err = c.secrets.hide(fmt.Sprintf("%s: %v", doing, cause))
 }
-
-// firstWait is a backstop for the phases before there is a connection, which
-// the transport bounds itself: dialing and the TLS handshake.
-func (c *Client) firstWait() time.Duration { return 2*c.connect + c.stall }
 
 // request encodes body as JSON (nil: no body) and sets the headers that every
 // request has.

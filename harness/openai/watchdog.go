@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptrace"
 	"time"
 )
 
@@ -21,15 +22,18 @@ type watchdog struct {
 	limit  time.Duration
 }
 
-// newWatchdog allows the first event to take first, later ones limit. The
-// caller stops it.
-func newWatchdog(ctx context.Context, first, limit time.Duration) (context.Context, *watchdog) {
+// newWatchdog watches one request: limit counts from the moment at which it
+// has a connection. The phases before it, dialing and the TLS handshake, are
+// bounded by the transport with connect each. The caller stops it.
+func newWatchdog(ctx context.Context, connect, limit time.Duration) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{cancel: cancel, limit: limit}
-	w.timer = time.AfterFunc(first, func() {
+	w.timer = time.AfterFunc(2*connect+limit, func() {
 		cancel(fmt.Errorf("%w within %v", ErrStalled, limit))
 	})
-	return ctx, w
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { w.alive() },
+	}), w
 }
 
 // alive says that something happened.

@@ -1,0 +1,321 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/stretchr/testify/require"
+)
+
+func newServer(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func newClient(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	client := New(cfg)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// writeEvent writes one event and sends it off.
+func writeEvent(w http.ResponseWriter, data string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprintf(w, "data: %s\n\n", data)
+	w.(http.Flusher).Flush()
+}
+
+// Events of a short answer.
+const (
+	someToken   = `{"choices":[{"index":0,"text":" w9","finish_reason":null,"token_ids":[9]}]}`
+	lastToken   = `{"choices":[{"index":0,"text":" w10","finish_reason":"length","token_ids":[10]}]}`
+	shortUsage  = `{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":0}}}`
+	shortPrompt = 2
+)
+
+func shortAnswer(w http.ResponseWriter) {
+	for _, data := range []string{someToken, lastToken, shortUsage, "[DONE]"} {
+		writeEvent(w, data)
+	}
+}
+
+func shortRequest(id string) row.Request {
+	return row.Request{ID: id, Prompt: []int32{8, 9}, MaxTokens: 2, IgnoreEOS: true}
+}
+
+func TestDoSendsWhatWasAsked(t *testing.T) {
+	var body map[string]any
+	var header http.Header
+	var path string
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		path, header = r.URL.RequestURI(), r.Header
+		_ = json.NewDecoder(r.Body).Decode(&body) // a wrong body shows below
+		shortAnswer(w)
+	})
+	full := row.Request{
+		ID: "r-7", Prompt: []int32{8, 4095}, MaxTokens: 2, IgnoreEOS: true,
+		Temperature: 0.5, Seed: 1<<63 | 42, Logprobs: 2, CacheSalt: "salt",
+	}
+	for _, base := range []string{server.URL, server.URL + "/", server.URL + "/v1", server.URL + "/v1/"} {
+		body = nil
+		client := newClient(t, Config{BaseURL: base, Model: "tiny", APIKey: "sk-1", Header: http.Header{"X-Extra": {"yes"}}})
+		got := client.Do(t.Context(), full)
+		require.Equal(t, row.OK, got.Status, got.Err)
+		require.Equal(t, "r-7", got.ID)
+		require.Equal(t, "/v1/completions", path)
+		require.Equal(t, map[string]any{
+			"model": "tiny", "prompt": []any{8.0, 4095.0}, "max_tokens": 2.0, "temperature": 0.5, "seed": 42.0,
+			"stream": true, "stream_options": map[string]any{"include_usage": true}, "return_token_ids": true,
+			"ignore_eos": true, "logprobs": 2.0, "cache_salt": "salt",
+		}, body)
+		require.Equal(t, "r-7", header.Get("X-Request-Id"))
+		require.Equal(t, "Bearer sk-1", header.Get("Authorization"))
+		require.Equal(t, "yes", header.Get("X-Extra"))
+		require.Empty(t, header.Get("Accept-Encoding"), "an answer must not be compressed")
+	}
+	body = nil
+	client := newClient(t, Config{BaseURL: server.URL, Model: "tiny"})
+	client.Do(t.Context(), row.Request{Prompt: []int32{8, 9}, MaxTokens: 1})
+	require.Equal(t, 0.0, body["temperature"], "left out, the server would choose")
+	for _, key := range []string{"logprobs", "cache_salt", "ignore_eos"} {
+		require.NotContains(t, body, key)
+	}
+	require.NotContains(t, header, "X-Request-Id")
+}
+
+func TestChatSendsWhatWasAsked(t *testing.T) {
+	var body map[string]any
+	var path string
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		path = r.URL.Path
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		shortAnswer(w)
+	})
+	client := newClient(t, Config{BaseURL: server.URL, Model: "tiny"})
+	got := client.Chat(t.Context(), ChatRequest{Messages: []Message{{"user", "hi"}}, MaxTokens: 2, Seed: 3, Logprobs: 4})
+	require.Equal(t, row.OK, got.Status, got.Err)
+	require.Equal(t, "/v1/chat/completions", path)
+	require.Equal(t, map[string]any{
+		"model": "tiny", "messages": []any{map[string]any{"role": "user", "content": "hi"}}, "max_completion_tokens": 2.0,
+		"temperature": 0.0, "seed": 3.0, "stream": true, "stream_options": map[string]any{"include_usage": true},
+		"return_token_ids": true, "logprobs": true, "top_logprobs": 4.0,
+	}, body)
+}
+
+// One connection for each worker, however many requests it sends. The first
+// answers wait until all workers have asked, because net/http may dial once
+// more than needed while connections come and go at the start.
+func TestConnectionsAreReused(t *testing.T) {
+	const workers, each = 4, 10
+	var opened atomic.Int32
+	var first sync.WaitGroup
+	first.Add(workers)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Request-Id") == "0" {
+			first.Done()
+			first.Wait()
+		}
+		shortAnswer(w)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := newClient(t, Config{BaseURL: server.URL, Concurrency: workers})
+	var connected [workers]row.Timeline
+	for i := range each {
+		var group sync.WaitGroup
+		for worker := range workers {
+			group.Go(func() { connected[worker] = client.Do(t.Context(), shortRequest(strconv.Itoa(i))) })
+		}
+		group.Wait()
+		for _, got := range connected {
+			require.Equal(t, row.OK, got.Status, got.Err)
+			_, known := ConnectTime(got)
+			require.True(t, known)
+		}
+	}
+	require.Equal(t, int32(workers), opened.Load())
+}
+
+// An answer that is not 200 leaves the connection usable too.
+func TestConnectionSurvivesErrors(t *testing.T) {
+	var addresses []string
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		addresses = append(addresses, r.RemoteAddr)
+		http.Error(w, strings.Repeat("long ", 40_000), http.StatusServiceUnavailable)
+	})
+	client := newClient(t, Config{BaseURL: server.URL, Concurrency: 1})
+	for range 3 {
+		got := client.Do(t.Context(), shortRequest("r"))
+		require.Equal(t, row.HTTPError, got.Status)
+		require.Less(t, len(got.Err), 2*maxMessage)
+	}
+	require.Len(t, addresses, 3)
+	require.Len(t, slices.Compact(addresses), 1)
+}
+
+// A server that keeps the body open after [DONE] has answered all the same.
+func TestDoneEndsTheAnswer(t *testing.T) {
+	t.Parallel()
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		shortAnswer(w)
+		<-r.Context().Done()
+	})
+	client := newClient(t, Config{BaseURL: server.URL})
+	got := client.Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.OK, got.Status, got.Err)
+	require.NotContains(t, got.Warnings, row.MissingDone)
+	require.False(t, got.End.Before(got.LastToken))
+}
+
+func TestStalls(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer func(w http.ResponseWriter)
+		status int
+		chunks int
+	}{
+		{"before the headers", func(http.ResponseWriter) {}, 0, 0},
+		{"before the first byte", func(w http.ResponseWriter) { w.(http.Flusher).Flush() }, 200, 0},
+		{"between chunks", func(w http.ResponseWriter) { writeEvent(w, someToken) }, 200, 1},
+		{"before [DONE]", func(w http.ResponseWriter) { writeEvent(w, lastToken) }, 200, 1},
+		{"in an error body", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusInternalServerError)
+			w.(http.Flusher).Flush()
+		}, 500, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				tt.answer(w)
+				<-r.Context().Done() // the client must hang up
+			})
+			client := newClient(t, Config{BaseURL: server.URL, Stall: 500 * time.Millisecond})
+			got := client.Do(t.Context(), shortRequest("r"))
+			require.Equal(t, row.Stall, got.Status, got.Err)
+			require.Contains(t, got.Err, "nothing arrived within 500ms")
+			require.Equal(t, tt.status, got.HTTP)
+			require.Len(t, got.Chunks, tt.chunks)
+			if tt.status != http.StatusInternalServerError {
+				require.ErrorIs(t, client.Health(t.Context()), ErrStalled, "admin calls have the deadline too")
+			}
+		})
+	}
+}
+
+// Comments are bytes: a server that sends them is alive.
+func TestKeepAliveIsNoStall(t *testing.T) {
+	t.Parallel()
+	const stall = 2 * time.Second
+	server := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 8 { // together longer than a stall
+			fmt.Fprint(w, ": keep-alive\n\n")
+			w.(http.Flusher).Flush()
+			<-time.After(stall / 7)
+		}
+		shortAnswer(w)
+	})
+	client := newClient(t, Config{BaseURL: server.URL, Stall: stall})
+	require.Equal(t, row.OK, client.Do(t.Context(), shortRequest("r")).Status)
+}
+
+func TestCancelled(t *testing.T) {
+	for _, when := range []string{"before", "during the wait", "during the stream"} {
+		t.Run(when, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			stop := func() { cancel(errors.New("ctrl-C")) }
+			server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if when == "during the stream" {
+					writeEvent(w, someToken)
+				}
+				stop()
+				<-r.Context().Done()
+			})
+			if when == "before" {
+				stop()
+			}
+			got := newClient(t, Config{BaseURL: server.URL}).Do(ctx, shortRequest("r"))
+			require.Equal(t, row.Cancelled, got.Status, got.Err)
+			require.Contains(t, got.Err, "ctrl-C")
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	free := listener.Addr().String()
+	require.NoError(t, listener.Close())
+
+	got := newClient(t, Config{BaseURL: "http://" + free}).Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.Unreachable, got.Status)
+	require.Contains(t, got.Err, "connection refused")
+	require.Contains(t, got.Err, free)
+	require.True(t, got.Connected.IsZero())
+
+	got = newClient(t, Config{BaseURL: "http://bad address"}).Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.Unreachable, got.Status)
+	require.NotEmpty(t, got.Err)
+}
+
+// A request that was sent is not sent again, not even over a connection that
+// worked before and with a header that would allow it.
+func TestNothingSentIsRepeated(t *testing.T) {
+	var seen atomic.Int32
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if seen.Add(1) == 1 {
+			shortAnswer(w)
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			conn.Close()
+		}
+	})
+	client := newClient(t, Config{BaseURL: server.URL, Header: http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}})
+	require.Equal(t, row.OK, client.Do(t.Context(), shortRequest("r")).Status)
+	got := client.Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.Unreachable, got.Status)
+	require.NotEmpty(t, got.Err)
+	require.False(t, got.Connected.IsZero())
+	require.Equal(t, int32(2), seen.Load())
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	var seen atomic.Int32
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		seen.Add(1)
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	got := newClient(t, Config{BaseURL: server.URL}).Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.HTTPError, got.Status)
+	require.Equal(t, http.StatusTemporaryRedirect, got.HTTP)
+	require.Equal(t, int32(1), seen.Load())
+}
