@@ -14,7 +14,7 @@ type recording struct {
 	events    []Event   // up to [DONE], without it
 	done      bool      // [DONE] came
 	firstByte time.Time // of the body; zero: none came
-	end       time.Time // the end of the body; where the server keeps it open, that of [DONE]
+	end       time.Time // of [DONE], or of the body where that did not come
 	err       error     // why the body ended; nil: properly
 	held      int       // bytes of an event that the end cut
 	head      []byte    // beginning of a body without events
@@ -48,9 +48,6 @@ func record(body io.Reader, stamp func() (time.Time, int), hurry func(time.Durat
 		event, err := reader.Next()
 		switch {
 		case err != nil && rec.done:
-			if errors.Is(err, io.EOF) {
-				rec.end = time.Now()
-			}
 			return rec
 		case err != nil:
 			rec.end, rec.held = time.Now(), reader.Held()
