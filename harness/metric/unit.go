@@ -1,0 +1,115 @@
+// Package metric turns what a cycle measured into the numbers on its benchmark
+// line: unit names, percentiles, values that are safe to print, names that Go
+// and benchstat read back unchanged.
+//
+//	var cold, warm metric.Pass
+//	cold.Add(timelines, elapsed, hitTokens, promptTokens)
+//	// … warm likewise …
+//	values, err := metric.Cycle(cold, warm, matches, compared)
+//	for _, v := range values {
+//		b.ReportMetric(v.Value, v.Unit) // cold-p50-ttft-ns, hit-%, …
+//	}
+//
+// It knows no testing package. Times are in nanoseconds: benchstat turns a
+// unit with "ns" into seconds and scales it.
+package metric
+
+import "strings"
+
+// The phases of a cycle, as the units name them.
+const (
+	Cold = "cold"
+	Warm = "warm"
+)
+
+// What is measured in each phase: the unit without its phase.
+const (
+	MeanTTFT     = "mean-ttft-ns"
+	P50TTFT      = "p50-ttft-ns"
+	P99TTFT      = "p99-ttft-ns"
+	P50ITL       = "p50-itl-ns"
+	P50E2E       = "p50-e2e-ns"
+	Requests     = "req/s"
+	PromptTokens = "in-tok/s"
+)
+
+// What is measured over a cycle.
+const (
+	ColdHit   = "cold-hit-%"
+	Hit       = "hit-%"
+	L1Hit     = "l1-hit-%"
+	L2Hit     = "l2-hit-%"
+	Match     = "match-%"
+	ClientP99 = "client-p99-ns"
+)
+
+// In is the unit of a phase: In(Cold, P50TTFT) is "cold-p50-ttft-ns".
+func In(phase, unit string) string { return phase + "-" + unit }
+
+// The directions of a unit, as benchstat spells them.
+const (
+	Lower  = "lower"
+	Higher = "higher"
+)
+
+// A Unit describes one unit of the benchmark lines.
+type Unit struct {
+	Name   string
+	Better string // Lower or Higher
+	About  string // what the number is
+
+	// Accounting says that the number is tokens or requests counted, not time:
+	// on a stack that computes the same bits every time it cannot vary.
+	Accounting bool
+}
+
+// Units are all units, in the order in which they are described.
+func Units() []Unit {
+	var units []Unit
+	for _, phase := range []string{Cold, Warm} {
+		for _, u := range []Unit{
+			{Name: MeanTTFT, Better: Lower, About: "mean time to first token, from just before the request is written"},
+			{Name: P50TTFT, Better: Lower, About: "median time to first token"},
+			{Name: P99TTFT, Better: Lower, About: "99th percentile of the time to first token, from 100 requests on"},
+			{Name: P50ITL, Better: Lower, About: "median time between tokens of a request"},
+			{Name: P50E2E, Better: Lower, About: "median time to the last token"},
+			{Name: Requests, Better: Higher, About: "requests that ended properly, per second of the pass"},
+			{Name: PromptTokens, Better: Higher, About: "prompt tokens of those requests, cached ones included, per second of the pass"},
+		} {
+			u.Name, u.About = In(phase, u.Name), phase+" pass: "+u.About
+			units = append(units, u)
+		}
+	}
+	return append(units,
+		Unit{Name: ColdHit, Better: Higher, About: "share of the cold pass's prompt tokens that the plan itself repeats and the cache returned", Accounting: true},
+		Unit{Name: Hit, Better: Higher, About: "share of the warm pass's prompt tokens that came out of the cache", Accounting: true},
+		Unit{Name: L1Hit, Better: Higher, About: "part of hit-% that came from host memory"},
+		Unit{Name: L2Hit, Better: Higher, About: "part of hit-% that came from disk"},
+		Unit{Name: Match, Better: Higher, About: "share of the requests whose warm output is the cold output, token by token", Accounting: true},
+		Unit{Name: ClientP99, Better: Lower, About: "99th percentile of the client's own error at this load"},
+	)
+}
+
+// An Assumption is what benchstat may assume about repeated measurements.
+type Assumption string
+
+// The assumptions.
+const (
+	Nothing Assumption = "nothing" // they vary
+	Exact   Assumption = "exact"   // accounting does not vary; a difference is a warning of benchstat
+)
+
+// UnitLines are the lines that tell benchstat which direction is better, one
+// for each unit; it matches exact names only. With Exact the accounting units
+// are declared exact too: right only where the stack makes it true.
+func UnitLines(assume Assumption) []string {
+	var lines []string
+	for _, u := range Units() {
+		fields := []string{"Unit", u.Name, "better=" + u.Better}
+		if assume == Exact && u.Accounting {
+			fields = append(fields, "assume=exact")
+		}
+		lines = append(lines, strings.Join(fields, " "))
+	}
+	return lines
+}
