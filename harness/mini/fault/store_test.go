@@ -214,6 +214,7 @@ func TestHitLengths(t *testing.T) {
 			}
 			used := min(got, test.prompt-1) // as an engine does
 			dst := b.load(r, used)
+			require.Empty(t, b.faulty.(*faultyStore).found, "nothing is kept beyond the load")
 			whole := min(len(dst), len(healthy))
 			require.Equal(t, healthy[:whole], dst[:whole])
 			for _, block := range dst[whole:] {
