@@ -33,7 +33,7 @@ func requireSameBits(t *testing.T, want, got []float32, format string, args ...a
 }
 
 func TestProjectionKeepsRowsAtEveryHeight(t *testing.T) {
-	const most = 140 // beyond two of gonum's blocks of 64
+	const most = 72 // beyond one of gonum's blocks of 64
 	for _, procs := range []int{1, 2} {
 		for _, config := range []Config{Nano(), Mini()} {
 			t.Run(fmt.Sprintf("procs=%d/hidden=%d", procs, config.Hidden), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestEverySplitGivesTheSameBits(t *testing.T) {
 		prompt int
 		step   int // between the split points that are tried
 	}{
-		{Nano(), 140, 1},
+		{Nano(), 100, 1},
 		{Mini(), 280, 93},
 	} {
 		// The yardstick has a block size and a number of processors of its

@@ -28,22 +28,24 @@ func above(a, b float32) bool { return a > b || a != a && b == b }
 // (vLLM 0.32.0 reports those as null). It panics where the token is outside
 // the vocabulary.
 func Logprobs(logits []float32, token int32, top int) (logprob float64, topIDs []int32, topLogprobs []float64) {
-	normalizer := logSumExp(logits)
+	greatest, logSum := normalizer(logits)
 	topIDs = highest(logits, top)
 	topLogprobs = make([]float64, len(topIDs))
 	for i, id := range topIDs {
-		topLogprobs[i] = float64(logits[id]) - normalizer
+		topLogprobs[i] = float64(logits[id]) - greatest - logSum
 	}
-	return float64(logits[token]) - normalizer, topIDs, topLogprobs
+	return float64(logits[token]) - greatest - logSum, topIDs, topLogprobs
 }
 
-func logSumExp(logits []float32) float64 {
-	greatest := float64(logits[Greedy(logits)])
+// normalizer returns what is to be subtracted from a logit to make it a
+// logprob, in two parts: in one, a large logit would swallow the other.
+func normalizer(logits []float32) (greatest, logSum float64) {
+	greatest = float64(logits[Greedy(logits)])
 	var sum float64
 	for _, logit := range logits {
 		sum += math.Exp(float64(logit) - greatest)
 	}
-	return greatest + math.Log(sum)
+	return greatest, math.Log(sum)
 }
 
 // highest returns the ids of the n highest logits in order.

@@ -12,18 +12,21 @@ import (
 // the tests in sensitivity_test.go measure that.
 const (
 	// Attention scores have a standard deviation of about queryGain·keyGain.
-	// At 2 a query is sharp enough that single tokens matter, and wide enough
-	// that a damaged one is not out of sight.
-	queryGain = 1.4
-	keyGain   = 1.4
+	// Sharper attention would leave most tokens of a long context out of
+	// sight; broader attention sees hardly more than their mean.
+	queryGain = 1.2
+	keyGain   = 1.0
 	valueGain = 1.0
-	// The contributions of a layer to the residual stream outweigh the
-	// embedding of the last token, or the output would be little more than a
-	// function of that token and run into loops.
-	outGain  = 3.0
-	gateGain = 1.0
-	upGain   = 1.0
-	downGain = 3.0
+	// The mean over n values of unit variance has a standard deviation of
+	// 1/√n: lifted, so that the context of a thousand tokens still outweighs
+	// the embedding of the last one.
+	outGain = 16.0
+	// At these gains the SwiGLU is close to a product of its two inputs, which
+	// doubles a small relative change, and outweighs what it is added to. So
+	// outputs do not run into loops although attention is broad.
+	gateGain = 3.0
+	upGain   = 3.0
+	downGain = 4.0
 	// The standard deviation of the logits: at 2 the entropy is some six of
 	// the eight nats that 4,096 ids can have, and the median gap between the
 	// best two about 0.4.
