@@ -1,0 +1,81 @@
+package recipe
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/openai"
+	"github.com/kvproof/kvproof/harness/probe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// Endpoints are where the services of a started row listen, and what is known
+// about them without asking.
+type Endpoints struct {
+	Engine     string // base URL
+	Backend    string // base URL of the cache server's HTTP side; empty: there is none
+	Model      string // as the API names it
+	Context    int    // tokens
+	Vocab      int
+	TokenBytes int // bytes of KV per token
+	Facts      map[string]string
+	Close      func(context.Context) error
+}
+
+const (
+	stallTimeout = 60 * time.Second // no byte for so long is a stall
+	adminTimeout = 10 * time.Second
+	pollEvery    = 10 * time.Millisecond
+	quietPolls   = 3 // a store must look idle so often in a row
+)
+
+func (s spec) supports(f row.Feature) bool { return slices.Contains(s.features, f) }
+
+// assemble makes a server out of endpoints.
+func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
+	client := openai.New(openai.Config{BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: stallTimeout})
+	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
+	engine := probe.New(engineProbe, e.Engine+"/metrics", admin)
+	facts := maps.Clone(e.Facts)
+	facts["reuse_mode"] = s.reuse
+
+	cache := &cacheControl{spec: s, client: client, engine: engine, backend: e.Backend, http: admin}
+	facts["cold"] = cache.method()
+	server := &row.Server{
+		Row: s.name, URL: e.Engine, Facts: facts, Context: e.Context, Vocab: e.Vocab,
+		Law: s.law(env.BlockSize), Deferred: s.deferred, Client: client, Cache: cache,
+		Probes: []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
+		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},
+	}
+	if e.Backend != "" {
+		server.Probes = append(server.Probes, probe.New(backendProbe, e.Backend+"/metrics", admin))
+		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{
+			Server: s.name + " chunk", Read: func(ctx context.Context) (int, error) {
+				status, err := readStatus(ctx, admin, e.Backend)
+				return status.ChunkSize, err
+			},
+		})
+	}
+	server.Close = func(ctx context.Context) error {
+		client.Close()
+		admin.CloseIdleConnections()
+		if e.Close == nil {
+			return nil
+		}
+		return e.Close(ctx)
+	}
+	return server
+}
+
+func readBlockSize(engine row.Probe) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		snapshot, err := engine.Snapshot(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return probe.BlockSize(snapshot)
+	}
+}

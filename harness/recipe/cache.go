@@ -1,0 +1,113 @@
+package recipe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/openai"
+	"github.com/kvproof/kvproof/harness/probe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// cacheControl empties and settles the cache of a row through the engine's and
+// the cache server's own endpoints.
+type cacheControl struct {
+	spec    spec
+	client  *openai.Client
+	engine  row.Probe
+	backend string
+	http    *http.Client
+}
+
+// method says how Cold works, for the manifest.
+func (c *cacheControl) method() string {
+	switch {
+	case !c.spec.supports(row.Reset):
+		return "nothing to empty"
+	case c.spec.external:
+		return "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt"
+	default:
+		return "POST /reset_prefix_cache, proved by a sacrificial prompt"
+	}
+}
+
+// Cold resets the cache. An engine with blocks in use answers 200 with
+// success:false, so it is asked again until it says true or ctx ends. One that
+// does not say is taken at its word here: the proof of the reset will tell.
+func (c *cacheControl) Cold(ctx context.Context) error {
+	if !c.spec.supports(row.Reset) {
+		return nil
+	}
+	for {
+		err := c.client.ResetPrefixCache(ctx, c.spec.external)
+		switch {
+		case err == nil, errors.Is(err, openai.ErrResetUnknown):
+			return nil
+		case !errors.Is(err, openai.ErrResetRefused):
+			return err
+		case wait(ctx) != nil:
+			return fmt.Errorf("resetting the prefix cache until the deadline: %w", err)
+		}
+	}
+}
+
+// Settle waits until the engine is idle and the cache server, where there is
+// one, has looked quiet a few times in a row.
+func (c *cacheControl) Settle(ctx context.Context) error {
+	for quiet := 0; quiet < quietPolls; {
+		busy, err := c.busy(ctx)
+		if err != nil {
+			return err
+		}
+		if quiet++; busy != "" {
+			quiet = 0
+		}
+		if err := wait(ctx); err != nil {
+			return fmt.Errorf("still busy: %s: %w", busy, err)
+		}
+	}
+	return nil
+}
+
+// busy says what is still going on, or nothing.
+func (c *cacheControl) busy(ctx context.Context) (string, error) {
+	snapshot, err := c.engine.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, gauge := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting"} {
+		n, ok := probe.Sum(snapshot, gauge, nil)
+		if !ok {
+			return "", fmt.Errorf("the engine does not export %s", gauge)
+		}
+		if n > 0 {
+			return fmt.Sprintf("%s is %v", gauge, n), nil
+		}
+	}
+	if c.backend == "" {
+		return "", nil
+	}
+	status, err := readStatus(ctx, c.http, c.backend)
+	if err != nil {
+		return "", err
+	}
+	if !status.Storage.quiet() {
+		return fmt.Sprintf("the cache server's status is %+v", *status.Storage), nil
+	}
+	return "", nil
+}
+
+// wait pauses between two polls; it fails when ctx ends first.
+func wait(ctx context.Context) error {
+	timer := time.NewTimer(pollEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

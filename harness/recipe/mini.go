@@ -1,0 +1,92 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/mini"
+	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/mini/model"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// Mini is the miniature stack: every service in this process.
+type Mini struct {
+	Model  string        // mini, nano
+	Faults []fault.Fault // planted before the first request
+}
+
+// MiniModel is the model of that name.
+func MiniModel(name string) (model.Config, error) {
+	switch name {
+	case "mini":
+		return model.Mini(), nil
+	case "nano":
+		return model.Nano(), nil
+	default:
+		return model.Config{}, fmt.Errorf("unknown model %q: the built-in models are mini and nano", name)
+	}
+}
+
+// builtRow is a spec on the miniature stack.
+type builtRow struct {
+	spec  spec
+	stack Mini
+}
+
+func (r builtRow) Name() string { return r.spec.name }
+
+func (r builtRow) Supports(f row.Feature) bool { return r.spec.supports(f) }
+
+// Start brings up the services of the row and assembles a server on them. The
+// server's Close ends them.
+func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
+	config, err := MiniModel(r.stack.Model)
+	if err != nil {
+		return nil, err
+	}
+	stack, err := mini.Start(ctx, mini.Config{
+		Row: r.spec.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
+		Faults: r.stack.Faults, Log: env.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.spec.name, err)
+	}
+	endpoints := Endpoints{
+		Engine: stack.EngineURL(), Backend: stack.StoreURL(), Model: stack.ModelName(),
+		Context: config.Context, Vocab: config.Vocab, TokenBytes: stack.Model().TokenBytes(),
+		Facts: map[string]string{
+			"stack": "mini", "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
+		},
+		Close: stack.Close,
+	}
+	return r.spec.assemble(endpoints, env), nil
+}
+
+// An Estimator says how long the miniature engine computes, from a short
+// measurement on this machine.
+type Estimator struct{ speed mini.Speed }
+
+// Calibrate measures the model of that name for a fraction of a second.
+func Calibrate(ctx context.Context, name string) (*Estimator, error) {
+	config, err := MiniModel(name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.New(config)
+	if err != nil {
+		return nil, err
+	}
+	speed, err := mini.Calibrate(ctx, m)
+	if err != nil {
+		return nil, fmt.Errorf("calibrating the %s model: %w", name, err)
+	}
+	return &Estimator{speed: speed}, nil
+}
+
+// Request is the time that one core needs for a prompt of which cached tokens
+// are reused, and for output tokens after it.
+func (e *Estimator) Request(prompt, cached, output int) time.Duration {
+	return e.speed.EstimateHit(prompt, cached) + e.speed.EstimateDecode(prompt, output)
+}

@@ -1,0 +1,56 @@
+package recipe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// A status is the part of LMCache's GET /status that says whether it is quiet.
+// Source: observed on LMCache 0.5.6.
+type status struct {
+	ChunkSize int             `json:"chunk_size"`
+	Storage   *storageManager `json:"storage_manager"`
+}
+
+type storageManager struct {
+	Store struct {
+		Pending  int `json:"pending_keys_count"`
+		InFlight int `json:"in_flight_task_count"`
+	} `json:"store_controller"`
+	Prefetch struct {
+		Submission int `json:"submission_queue_size"`
+		Pending    int `json:"pending_queue_size"`
+		InFlight   int `json:"in_flight_request_count"`
+		Lookup     int `json:"lookup_phase_count"`
+		Load       int `json:"load_phase_count"`
+	} `json:"prefetch_controller"`
+}
+
+func (m storageManager) quiet() bool { return m == storageManager{} }
+
+// readStatus fails where the server does not answer as expected: unreachable
+// is not quiet.
+func readStatus(ctx context.Context, client *http.Client, base string) (status, error) {
+	var s status
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
+	if err != nil {
+		return s, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return s, fmt.Errorf("reading the cache server's status: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("reading the cache server's status: GET %s/status: %s", base, response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("reading the cache server's status: %w", err)
+	}
+	if s.Storage == nil {
+		return s, fmt.Errorf("reading the cache server's status: GET %s/status has no storage_manager", base)
+	}
+	return s, nil
+}
