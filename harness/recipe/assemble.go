@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -76,6 +77,10 @@ func readBlockSize(engine row.Probe) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return probe.BlockSize(snapshot)
+		size, ok := probe.BlockSize(snapshot)
+		if !ok {
+			return 0, fmt.Errorf("no single block size in vllm:cache_config_info, which has %v", probe.BlockSizes(snapshot))
+		}
+		return size, nil
 	}
 }

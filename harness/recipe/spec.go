@@ -61,7 +61,7 @@ var specs = map[string]spec{
 				},
 				{
 					Name: "bytes", Source: "kvproof_store_loaded_bytes", Probe: backendProbe, Required: true,
-					Law: fixtures.LookupLaw(c), Count: probe.Bytes("kvproof_store_loaded_bytes", tokenBytes),
+					Law: fixtures.LookupLaw(c), Count: probe.BytesMoved("kvproof_store_loaded_bytes", tokenBytes),
 				},
 			}
 		},
