@@ -1,0 +1,167 @@
+// Package mini starts a miniature stack in this process: an OpenAI-compatible
+// engine that really computes, and for the row lmcache a store behind it that
+// looks like LMCache to a reader. It is the default stack of the benchmarks
+// and the test bed of the suite.
+//
+//	stack, err := mini.Start(ctx, mini.Config{Row: mini.LMCache, BlockSize: 128})
+//	defer stack.Close(context.WithoutCancel(ctx))
+//	response, err := http.Post(stack.EngineURL()+"/v1/completions", "application/json", body)
+//	err = stack.Injector().Plant(fault.BitFlip) // and now the store is broken
+//
+// Nothing here knows the harness that measures it: an oracle that shared code
+// with the engine would agree with it by construction.
+package mini
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/kvproof/kvproof/harness/mini/engine"
+	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/mini/kv"
+	"github.com/kvproof/kvproof/harness/mini/model"
+	"github.com/kvproof/kvproof/harness/mini/store"
+)
+
+// A Stack is a running engine, with a store where its row has one.
+type Stack struct {
+	config      Config
+	model       *model.Model
+	engine      *engine.Engine
+	store       *store.Store // nil: none
+	injector    *fault.Injector
+	engineHTTP  *server
+	storeHTTP   *server // nil: no store
+	closing     sync.Once
+	closeResult error
+}
+
+// Start makes the model and serves the row; both addresses accept connections
+// when it returns. ctx ends the start only: the stack runs until Close.
+func Start(ctx context.Context, c Config) (*Stack, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("starting the miniature stack: %w", err)
+	}
+	s := &Stack{config: c}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the miniature stack for row %s: %w", c.Row, err), s.Close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx context.Context) (err error) {
+	c := s.config
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.model, err = model.New(c.Model); err != nil {
+		return err
+	}
+	s.injector = fault.NewInjector(s.model, c.engineBlockSize())
+	for _, f := range c.Faults {
+		if f.AtStart() {
+			continue
+		}
+		if err := s.injector.Plant(f); err != nil {
+			return err
+		}
+	}
+	behind, err := s.startStore(ctx)
+	if err != nil {
+		return err
+	}
+	s.engine, err = engine.New(engine.Config{
+		Model: s.model, ModelName: c.ModelName, BlockSize: c.engineBlockSize(), NumBlocks: c.numBlocks(s.model),
+		MaxSeqs: c.MaxSeqs, PrefixCaching: c.Row == EngineCache, Store: behind, Log: c.Log,
+	})
+	if err != nil {
+		return err
+	}
+	s.engineHTTP, err = serve(ctx, c.Addr, s.injector.WrapHandler(s.engine.Handler()))
+	return err
+}
+
+// startStore returns what the engine gets to see of the store: nil where the
+// row has none.
+func (s *Stack) startStore(ctx context.Context) (kv.Store, error) {
+	c := s.config
+	if !c.hasStore() {
+		return nil, nil
+	}
+	var err error
+	s.store, err = store.New(store.Config{
+		Chunk: c.chunk(), BlockSize: c.engineBlockSize(), BlockLen: s.model.BlockLen(c.engineBlockSize()),
+		Capacity: c.StoreBytes, ModelName: c.ModelName, Fingerprint: s.model.Fingerprint(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", s.store.Handler())
+	mux.Handle("/debug/", debug(s.store, c.Unsafe))
+	if s.storeHTTP, err = serve(ctx, c.StoreAddr, mux); err != nil {
+		return nil, err
+	}
+	return s.injector.WrapStore(s.store), nil
+}
+
+// EngineURL is the base URL of the engine, without a slash at its end.
+func (s *Stack) EngineURL() string { return s.engineHTTP.url }
+
+// StoreURL is the base URL of the store; empty where the row has none.
+func (s *Stack) StoreURL() string {
+	if s.storeHTTP == nil {
+		return ""
+	}
+	return s.storeHTTP.url
+}
+
+// Row is the row that the stack serves.
+func (s *Stack) Row() string { return s.config.Row }
+
+// ModelName is the name by which clients ask for the model.
+func (s *Stack) ModelName() string { return s.config.ModelName }
+
+// Model is the model that the engine runs.
+func (s *Stack) Model() *model.Model { return s.model }
+
+// Injector plants faults in the running stack.
+func (s *Stack) Injector() *fault.Injector { return s.injector }
+
+// Close drains: no new work is taken, running requests end, and what was
+// acknowledged is stored. When ctx ends first, requests are cancelled and
+// connections cut. In both cases ports and goroutines are gone afterwards. A
+// second call waits for the first and returns its result.
+func (s *Stack) Close(ctx context.Context) error {
+	s.closing.Do(func() { s.closeResult = s.close(ctx) })
+	return s.closeResult
+}
+
+func (s *Stack) close(ctx context.Context) error {
+	if s.injector != nil {
+		s.injector.Clear() // a stalled stream would never drain
+	}
+	var engineErr, engineHTTPErr, storeHTTPErr, storeErr error
+	var stopping sync.WaitGroup
+	if s.engineHTTP != nil {
+		stopping.Go(func() { engineHTTPErr = s.engineHTTP.stop(ctx) })
+	}
+	if s.engine != nil {
+		stopping.Go(func() { engineErr = s.engine.Shutdown(ctx) })
+	}
+	stopping.Wait()
+	if s.storeHTTP != nil {
+		storeHTTPErr = s.storeHTTP.stop(ctx)
+	}
+	if s.store != nil {
+		storeErr = s.store.Close()
+	}
+	if err := errors.Join(engineErr, engineHTTPErr, storeHTTPErr, storeErr); err != nil {
+		return fmt.Errorf("closing the miniature stack: %w", err)
+	}
+	return nil
+}
