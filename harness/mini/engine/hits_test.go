@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/mini/model"
+)
+
+// lengths are the prompt lengths around every block border that matters.
+func lengths(block int) []int {
+	n := []int{1, 2, block - 1, block, block + 1, 256 + block/2}
+	for _, k := range []int{2, 4, 8} {
+		n = append(n, k*block-1, k*block, k*block+1)
+	}
+	return n
+}
+
+// requireSame asserts that two outputs are equal, logprobs bit by bit.
+func requireSame(t *testing.T, want, got result) {
+	t.Helper()
+	require.Equal(t, want.tokens, got.tokens)
+	require.Equal(t, want.text, got.text)
+	require.Equal(t, len(want.logprobs), len(got.logprobs))
+	for i := range want.logprobs {
+		require.Equal(t, math.Float64bits(*want.logprobs[i]), math.Float64bits(*got.logprobs[i]), "logprob %d", i)
+	}
+}
+
+// Cold, warm: the law of the cache, the same output bit by bit, and no more
+// computed than the hit left over.
+func TestHitLaws(t *testing.T) {
+	const output = 3
+	for _, block := range []int{16, 32} {
+		for _, c := range []struct {
+			name  string
+			local bool
+			chunk int // 0: no store
+			law   func(p int) int
+		}{
+			{"no cache", false, 0, func(int) int { return 0 }},
+			{"own cache", true, 0, func(p int) int { return (p - 1) / block * block }},
+			{"store", false, block, func(p int) int { return min(p/block*block, p-1) }},
+			{"store with chunks of four blocks", false, 4 * block, func(p int) int { return min(p/(4*block)*(4*block), p-1) }},
+			{"both", true, block, func(p int) int { return min(p/block*block, p-1) }},
+		} {
+			t.Run(fmt.Sprintf("block=%d/%s", block, c.name), func(t *testing.T) {
+				for _, p := range lengths(block) {
+					e := newEngine(t, func(cfg *Config) {
+						cfg.BlockSize, cfg.PrefixCaching = block, c.local
+						if c.chunk > 0 {
+							cfg.Store = newMemStore(c.chunk, block)
+						}
+					})
+					body := ask(prompt(uint64(p), p)).with(object{"max_tokens": output})
+					cold := complete(t, e, body)
+					require.Zero(t, cold.cached)
+					before := series(t, e, "vllm:estimated_flops_per_gpu_total")
+					require.InDelta(t, flopsOf(0, p, output), before, 0)
+
+					warm := complete(t, e, body)
+					require.Equal(t, c.law(p), warm.cached, "P = %d", p)
+					require.Equal(t, p, warm.prompt)
+					requireSame(t, cold, warm)
+					require.InDelta(t, flopsOf(c.law(p), p, output), series(t, e, "vllm:estimated_flops_per_gpu_total")-before, 0, "P = %d", p)
+					checkIdentities(t, e, cold, warm)
+				}
+			})
+		}
+	}
+}
+
+// flopsOf is what a request needs: the prompt beyond the hit, in chunks, and
+// all output but the last token.
+func flopsOf(hit, p, output int) float64 {
+	m := nano()
+	flops := int64(0)
+	for at := hit; at < p; {
+		n := min(prefillChunk, p-at)
+		flops += m.FLOPs(at, n)
+		if at += n; at < p {
+			flops -= m.LogitFLOPs()
+		}
+	}
+	for i := range output - 1 {
+		flops += m.FLOPs(p+i, 1)
+	}
+	return float64(flops)
+}
+
+// The engine's output is what the model gives without any engine.
+func TestOutputIsTheModels(t *testing.T) {
+	const block = 16
+	ids := prompt(5, 70)
+	m := nano()
+	var blocks [][]float32
+	for range 8 {
+		blocks = append(blocks, make([]float32, m.BlockLen(block)))
+	}
+	logits := make([]float32, m.Config().Vocab)
+	tokens, want := ids, result{}
+	for start := 0; len(want.tokens) < 8; {
+		_, err := m.Forward(block, []model.Sequence{{Tokens: tokens[start:], Start: start, Blocks: blocks, Logits: logits}})
+		require.NoError(t, err)
+		start = len(tokens)
+		next := model.Greedy(logits)
+		lp, _, _ := model.Logprobs(logits, next, 1)
+		want.tokens, want.logprobs = append(want.tokens, next), append(want.logprobs, &lp)
+		tokens = append(tokens, next)
+	}
+	got := complete(t, newEngine(t, nil), ask(ids))
+	want.text = got.text
+	requireSame(t, want, got)
+}
+
+func TestSharedPrefix(t *testing.T) {
+	e := newEngine(t, caching)
+	shared := prompt(1, 64)
+	complete(t, e, ask(append(append([]int32{}, shared...), prompt(2, 40)...)))
+	second := append(append([]int32{}, shared...), prompt(3, 40)...)
+	warm := complete(t, e, ask(second))
+	require.Equal(t, 64, warm.cached)
+	requireSame(t, complete(t, newEngine(t, nil), ask(second)), warm)
+	// Equal tokens after another beginning are other KV.
+	require.Zero(t, complete(t, e, ask(append(prompt(4, 16), shared[16:]...))).cached)
+}
+
+// Blocks of generated tokens are cached too, as vLLM does: a conversation that
+// goes on hits its own answer.
+func TestGeneratedTokensAreCached(t *testing.T) {
+	e := newEngine(t, caching)
+	ids := prompt(6, 20)
+	first := complete(t, e, ask(ids).with(object{"max_tokens": 45}))
+	next := append(append(ids, first.tokens...), prompt(7, 20)...)
+	// 20+45 tokens, of which the last has no KV: 4 whole blocks of 16.
+	warm := complete(t, e, ask(next))
+	require.Equal(t, 64, warm.cached)
+	requireSame(t, complete(t, newEngine(t, nil), ask(next)), warm)
+}
+
+func TestSaltsIsolate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+	}{
+		{"own cache", caching},
+		{"store", func(c *Config) { c.Store = newMemStore(16, 16) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEngine(t, c.change)
+			ids := prompt(8, 50)
+			salted := func(salt string) object { return ask(ids).with(object{"cache_salt": salt}) }
+			complete(t, e, salted("one"))
+			require.Equal(t, 48, complete(t, e, salted("one")).cached)
+			require.Zero(t, complete(t, e, salted("two")).cached)
+			require.Zero(t, complete(t, e, ask(ids)).cached, "no salt is a namespace of its own")
+			require.Equal(t, 48, complete(t, e, ask(ids)).cached)
+		})
+	}
+}
+
+// What was loaded from the store enters the engine's own cache.
+func TestLoadedBlocksEnterTheOwnCache(t *testing.T) {
+	store := newMemStore(16, 16)
+	ids := prompt(9, 50)
+	complete(t, newEngine(t, func(c *Config) { c.Store = store }), ask(ids))
+	e := newEngine(t, func(c *Config) { c.Store, c.PrefixCaching = store, true })
+	require.Equal(t, 48, complete(t, e, ask(ids)).cached)
+	require.InDelta(t, 48, series(t, e, "vllm:external_prefix_cache_hits_total"), 0)
+	require.Equal(t, 48, complete(t, e, ask(ids)).cached)
+	require.InDelta(t, 48, series(t, e, "vllm:external_prefix_cache_hits_total"), 0, "the second hit is local")
+	require.Equal(t, 1, store.loads)
+}
+
+// P = 64 at B = 32: 32 tokens from the own cache and 31 from the store, as
+// observed with LMCache.
+func TestBothCachesCombine(t *testing.T) {
+	store := newMemStore(32, 32)
+	e := newEngine(t, func(c *Config) { c.BlockSize, c.Store, c.PrefixCaching = 32, store, true })
+	ids := prompt(10, 64)
+	cold := complete(t, e, ask(ids))
+	warm := complete(t, e, ask(ids))
+	require.Equal(t, 63, warm.cached)
+	require.InDelta(t, 32, series(t, e, "vllm:prompt_tokens_by_source_total", "source", localHit), 0)
+	require.InDelta(t, 31, series(t, e, "vllm:prompt_tokens_by_source_total", "source", externalHit), 0)
+	requireSame(t, cold, warm)
+}
+
+// A store is believed: what it says it has is what usage reports, and damaged
+// KV becomes damaged output.
+func TestStoreIsBelieved(t *testing.T) {
+	ids := prompt(11, 69)
+	for _, c := range []struct {
+		name   string
+		found  func(int) int
+		cached int
+		same   bool
+	}{
+		{"the truth", func(n int) int { return n }, 64, true},
+		{"one token less", func(n int) int { return n - 1 }, 63, true},
+		{"one token more", func(n int) int { return n + 1 }, 65, false},
+		{"more than the prompt", func(int) int { return 1000 }, 68, false},
+		{"less than nothing", func(int) int { return -5 }, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := newMemStore(16, 16)
+			e := newEngine(t, func(cfg *Config) { cfg.Store = store })
+			cold := complete(t, e, ask(ids))
+			store.lookup = func(_ context.Context, n int) (int, error) { return c.found(n), nil }
+			warm := complete(t, e, ask(ids))
+			require.Equal(t, c.cached, warm.cached)
+			require.InDelta(t, c.cached, series(t, e, "vllm:external_prefix_cache_hits_total"), 0)
+			if c.same {
+				requireSame(t, cold, warm)
+			} else {
+				require.NotEqual(t, *cold.logprobs[0], *warm.logprobs[0], "KV that is not there shows in the output")
+			}
+		})
+	}
+}
+
+func TestDamagedKVShows(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.Store = store })
+	ids := prompt(12, 69)
+	cold := complete(t, e, ask(ids))
+	store.loaded = func(dst [][]float32) error {
+		for i := range dst[0] {
+			dst[0][i], dst[1][i] = dst[1][i], dst[0][i]
+		}
+		return nil
+	}
+	warm := complete(t, e, ask(ids))
+	require.Equal(t, 64, warm.cached)
+	require.NotEqual(t, *cold.logprobs[0], *warm.logprobs[0])
+}
+
+// A load that fails fails the request as kv_load_failure_policy "fail" does:
+// an error event under HTTP 200, or HTTP 500. The engine lives on.
+func TestLoadErrorFailsTheRequest(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.Store = store })
+	ids := prompt(13, 69)
+	cold := complete(t, e, ask(ids))
+	store.loaded = func([][]float32) error { return errors.New("disk on fire") }
+
+	w := post(t, e, "/v1/completions", ask(ids))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, []string{
+		`{"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}`, "[DONE]",
+	}, events(t, w.Body))
+	w = post(t, e, "/v1/completions", ask(ids).with(object{"stream": false, "stream_options": nil}))
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, w.Body.String(), `"type":"InternalServerError"`)
+	require.NotContains(t, w.Body.String(), "disk on fire")
+	require.InDelta(t, 2, series(t, e, "vllm:request_success_total", "finished_reason", "error"), 0)
+
+	store.loaded = nil
+	requireSame(t, cold, complete(t, e, ask(ids)))
+	require.Zero(t, e.load().running)
+}
+
+// A store that cannot be asked is a miss, as observed when LMCache is gone.
+func TestLookupErrorIsAMiss(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.Store = store })
+	ids := prompt(14, 69)
+	cold := complete(t, e, ask(ids))
+	store.lookup = func(context.Context, int) (int, error) { return 64, errors.New("connection refused") }
+	again := complete(t, e, ask(ids))
+	require.Zero(t, again.cached)
+	requireSame(t, cold, again)
+}
+
+// The prompt is with the store before the answer ends, and is not sent there
+// again when all of it came from there.
+func TestStoreComesBeforeTheEnd(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.Store = store })
+	one := ask(prompt(15, 69)).with(object{"max_tokens": 1})
+	complete(t, e, one)
+	require.Len(t, store.chunks, 4)
+	require.Equal(t, 1, store.stored)
+	complete(t, e, one)
+	require.Equal(t, 1, store.stored)
+}
