@@ -1,0 +1,90 @@
+package verdict
+
+import (
+	"math"
+
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// Logprobs compares the logprobs of a pair at the positions before any
+// divergence, where both sides saw the same context: chosen token and top
+// tokens, both best first.
+type Logprobs struct {
+	Compared  int     `json:"compared"`  // positions with logprobs on both sides
+	Differing int     `json:"differing"` // positions where any bit differs
+	MaxShift  float64 `json:"max_shift"` // largest |cold − warm|, in nats
+	At        int     `json:"at"`        // first differing position; -1: none
+	ColdNull  int     `json:"cold_null"` // first position with a null logprob, anywhere; -1: none
+	WarmNull  int     `json:"warm_null"`
+}
+
+// compareLogprobs returns nil where a side has none.
+func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
+	if len(cold.Logprobs) == 0 || len(warm.Logprobs) == 0 {
+		return nil
+	}
+	l := &Logprobs{At: -1, ColdNull: firstNull(cold.Logprobs), WarmNull: firstNull(warm.Logprobs)}
+	l.Compared = min(len(cold.Logprobs), len(warm.Logprobs))
+	if divergence >= 0 {
+		l.Compared = min(l.Compared, divergence)
+	}
+	for i := range l.Compared {
+		shift, differs := shiftAt(cold.Logprobs[i], warm.Logprobs[i])
+		l.MaxShift = max(l.MaxShift, shift)
+		if !differs {
+			continue
+		}
+		l.Differing++
+		if l.At < 0 {
+			l.At = i
+		}
+	}
+	return l
+}
+
+// shiftAt is the largest difference at one position. Nulls have no size, but
+// one that stands on one side only is a difference.
+func shiftAt(a, b row.TokenLogprob) (shift float64, differs bool) {
+	differs = len(a.Top) != len(b.Top)
+	x, y := append([]float64{a.Logprob}, a.Top...), append([]float64{b.Logprob}, b.Top...)
+	for i := range min(len(x), len(y)) {
+		switch {
+		case null(x[i]) || null(y[i]):
+			differs = differs || null(x[i]) != null(y[i])
+		case math.Float64bits(x[i]) != math.Float64bits(y[i]):
+			differs = true
+			shift = max(shift, math.Abs(x[i]-y[i]))
+		}
+	}
+	return shift, differs
+}
+
+func firstNull(logprobs []row.TokenLogprob) int {
+	for i, l := range logprobs {
+		if null(l.Logprob) {
+			return i
+		}
+		for _, top := range l.Top {
+			if null(top) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// null says that the model's output was not finite: JSON has no number for it.
+func null(logprob float64) bool { return math.IsNaN(logprob) || math.IsInf(logprob, 0) }
+
+// topGap is how far the best token was ahead of the second at a position.
+func topGap(logprobs []row.TokenLogprob, at int) *float64 {
+	if at < 0 || at >= len(logprobs) || len(logprobs[at].Top) < 2 {
+		return nil
+	}
+	best, second := logprobs[at].Top[0], logprobs[at].Top[1]
+	if null(best) || null(second) {
+		return nil
+	}
+	gap := best - second
+	return &gap
+}
