@@ -240,36 +240,6 @@ func prompt(seed uint64, n int) []int32 {
 	return ids
 }
 
-// series reads one series of /metrics, summed over its labels but the given
-// ones ("source", "device", …).
-func series(t testing.TB, e *Engine, name string, labels ...string) float64 {
-	t.Helper()
-	families, err := e.metrics.registry.Gather()
-	require.NoError(t, err)
-	sum, found := 0.0, false
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.Metric {
-			have := map[string]string{}
-			for _, l := range m.Label {
-				have[l.GetName()] = l.GetValue()
-			}
-			match := true
-			for i := 0; i < len(labels); i += 2 {
-				match = match && have[labels[i]] == labels[i+1]
-			}
-			if match {
-				found = true
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
-			}
-		}
-	}
-	require.True(t, found, "no series %s %v", name, labels)
-	return sum
-}
-
 // eventually waits for a condition that another goroutine brings about.
 func eventually(t testing.TB, condition func() bool, message string) {
 	t.Helper()

@@ -51,26 +51,30 @@ func TestHitLaws(t *testing.T) {
 			{"both", true, block, func(p int) int { return min(p/block*block, p-1) }},
 		} {
 			t.Run(fmt.Sprintf("block=%d/%s", block, c.name), func(t *testing.T) {
-				for _, p := range lengths(block) {
-					e := newEngine(t, func(cfg *Config) {
-						cfg.BlockSize, cfg.PrefixCaching = block, c.local
-						if c.chunk > 0 {
-							cfg.Store = newMemStore(c.chunk, block)
-						}
-					})
-					body := ask(prompt(uint64(p), p)).with(object{"max_tokens": output})
-					cold := complete(t, e, body)
-					require.Zero(t, cold.cached)
-					before := series(t, e, "vllm:estimated_flops_per_gpu_total")
-					require.InDelta(t, flopsOf(0, p, output), before, 0)
-
-					warm := complete(t, e, body)
-					require.Equal(t, c.law(p), warm.cached, "P = %d", p)
-					require.Equal(t, p, warm.prompt)
-					requireSame(t, cold, warm)
-					require.InDelta(t, flopsOf(c.law(p), p, output), series(t, e, "vllm:estimated_flops_per_gpu_total")-before, 0, "P = %d", p)
-					checkIdentities(t, e, cold, warm)
+				e := newEngine(t, func(cfg *Config) {
+					cfg.BlockSize, cfg.PrefixCaching = block, c.local
+					if c.chunk > 0 {
+						cfg.Store = newMemStore(c.chunk, block)
+					}
+				})
+				var answers []result
+				flops := 0.0
+				// run expects a hit of so many tokens, and no more work than is left.
+				run := func(p, hit int) result {
+					t.Helper()
+					r := complete(t, e, ask(prompt(uint64(p), p)).with(object{"max_tokens": output}))
+					require.Equal(t, hit, r.cached, "P = %d", p)
+					require.Equal(t, p, r.prompt)
+					flops += flopsOf(hit, p, output)
+					require.InDelta(t, flops, series(t, e, "vllm:estimated_flops_per_gpu_total"), 0, "P = %d", p)
+					answers = append(answers, r)
+					return r
 				}
+				for _, p := range lengths(block) {
+					cold := run(p, 0)
+					requireSame(t, cold, run(p, c.law(p)))
+				}
+				checkIdentities(t, e, answers...)
 			})
 		}
 	}

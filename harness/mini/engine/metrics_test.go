@@ -115,7 +115,8 @@ func TestCacheConfigInfo(t *testing.T) {
 // (specs: observed on vLLM 0.32.0 in every phase).
 func checkIdentities(t *testing.T, e *Engine, answers ...result) {
 	t.Helper()
-	get := func(name string, labels ...string) float64 { t.Helper(); return series(t, e, "vllm:"+name, labels...) }
+	page := gather(t, e)
+	get := func(name string, labels ...string) float64 { t.Helper(); return page.sum(t, "vllm:"+name, labels...) }
 	var prompts, cached, generated int
 	for _, a := range answers {
 		prompts += a.prompt
