@@ -87,6 +87,7 @@ func TestComparePairs(t *testing.T) {
 		{"other ids in another order", []row.Timeline{answer("cold-0", 1), answer("cold-1", 2)}, []row.Timeline{answer("warm-1", 2), answer("warm-0", 1)}, 0, 2},
 		{"no ids", []row.Timeline{answer("", 1), answer("", 2)}, []row.Timeline{answer("", 1), answer("", 2)}, 2, 2},
 		{"repeated ids go by position", []row.Timeline{answer("x", 1), answer("x", 2)}, []row.Timeline{answer("x", 1), answer("x", 2)}, 2, 2},
+		{"cold repeats one, warm does not", []row.Timeline{a, answer("a", 2)}, []row.Timeline{a, b}, 2, 2},
 		{"warm lacks one", []row.Timeline{a, b, c}, []row.Timeline{a, b}, 2, 3},
 		{"warm has one more", []row.Timeline{a, b}, []row.Timeline{a, b, c}, 2, 3},
 		{"nothing", nil, nil, 0, 0},

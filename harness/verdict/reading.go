@@ -124,7 +124,7 @@ func (x Reading) shorterThan(lookup Reading) bool {
 	case x.sameLaw(lookup):
 		return x.Hits < lookup.Hits
 	case x.Expected.Exact() && lookup.Expected.Exact():
-		return x.Hits-float64(x.Expected.Min) < lookup.Hits-float64(lookup.Expected.Min) && x.direction() < 0
+		return x.Hits-float64(x.Expected.Min) < lookup.Hits-float64(lookup.Expected.Min)
 	}
 	return x.direction() < 0 && lookup.direction() >= 0
 }

@@ -112,7 +112,7 @@ func (r *reconciliation) others() {
 		// A right reading needs no complaint about a wrong one that was named.
 		named := earlier != nil && earlier != &r.lines[first] && x.direction() == 0 && earlier.direction() != 0
 		switch {
-		case x.Witness == Lookup && r.explained():
+		case x.Witness == Lookup && x.direction() == 0 && r.explained():
 			// It found what the plan gives; what went wrong came after it.
 		case equal:
 		case earlier != nil && !named:

@@ -164,6 +164,15 @@ func TestReconcile(t *testing.T) {
 			[]Outcome{Agrees, Agrees, Agrees, Agrees}, nil,
 		},
 		{
+			"found more than is there, moved what is, by another law", "warm",
+			func(r []Reading) {
+				r[bytes].Law = "bytes"
+				r[backend].Hits, r[backend].Queries, r[backend].ExpectedQueries = 8256, 8256, 8256
+			},
+			[]Outcome{Agrees, Agrees, Disagrees, LoadShort},
+			[]row.Code{row.LoadShorterThanLookup, row.WitnessDisagrees},
+		},
+		{
 			"usage unknown", "warm", func(r []Reading) { r[usage].State, r[usage].Hits = row.Absent, 0 },
 			[]Outcome{Unknown, Agrees, Agrees, Agrees},
 			[]row.Code{row.WitnessMissing},
