@@ -111,10 +111,30 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 	requireGoroutines(t, before)
 }
 
+// A client that sends half of a request keeps its handler busy for good.
+func TestCloseCutsClientsThatDoNotSend(t *testing.T) {
+	before := runtime.NumGoroutine()
+	s := begin(t, mini.Baseline)
+	half, err := net.Dial("tcp", strings.TrimPrefix(s.EngineURL(), "http://"))
+	require.NoError(t, err)
+	_, err = io.WriteString(half, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
+	require.NoError(t, err)
+	proceed, err := bufio.NewReader(half).ReadString('\n') // the handler reads the body
+	require.NoError(t, err)
+	require.Contains(t, proceed, "100 Continue")
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.Close(now), context.Canceled)
+	requireGoroutines(t, before)
+	require.NoError(t, half.Close())
+}
+
 func TestCloseReleasesStalledStreams(t *testing.T) {
 	s := begin(t, mini.Baseline, fault.Stall)
 	response, lines := stream(t, t.Context(), s)
-	require.NoError(t, s.Close(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	require.NoError(t, s.Close(ctx))
 	_, err := io.ReadAll(lines)
 	require.Contains(t, []error{nil, io.ErrUnexpectedEOF}, err)
 	require.NoError(t, response.Body.Close())
