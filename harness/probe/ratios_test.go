@@ -75,24 +75,42 @@ func TestHitRatiosRawRecord(t *testing.T) {
 		want          string // of the candidate, as JSON
 		backend       *float64
 	}{
-		{"token pair", "up 1\n", "lmcache_mp_lookup_hit_tokens_total{cache_salt=\"a\"} 64\nlmcache_mp_lookup_hit_tokens_total{cache_salt=\"b\"} 64\nlmcache_mp_lookup_requested_tokens_total 256\n", lookup,
-			`{"numerator":128,"denominator":256,"ratio":0.5,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","probe":"backend","chosen":true}`, ptr(0.5)},
-		{"second pair may count requests", "up 1\n", "lmcache_mp_lookup_hit_total 3\nlmcache_mp_lookup_requested_total 4\n", lookup,
-			`{"numerator":3,"denominator":4,"ratio":0.75,"numerator_name":"lmcache_mp_lookup_hit_total","denominator_name":"lmcache_mp_lookup_requested_total","level":"unproven","probe":"backend"}`, nil},
-		{"third pair where the first stands still", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\nlmcache_num_hit_tokens_total 1\nlmcache_num_requested_tokens_total 4\n", lookup,
-			`{"numerator":1,"denominator":4,"ratio":0.25,"numerator_name":"lmcache_num_hit_tokens_total","denominator_name":"lmcache_num_requested_tokens_total","level":"tokens","probe":"backend","chosen":true}`, ptr(0.25)},
-		{"0/0", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", lookup,
-			`{"numerator":0,"denominator":0,"ratio":null,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","probe":"backend","reason":"no_queries"}`, nil},
-		{"restart is not the value after it", "daser_cache_matched_tokens_total 500\ndaser_cache_requested_tokens_total 900\n", "daser_cache_matched_tokens_total 5\ndaser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
-			`{"numerator":null,"denominator":null,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"counter_reset"}`, nil},
-		{"hits not exported", "up 1\n", "daser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
-			`{"numerator":null,"denominator":9,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"absent"}`, nil},
-		{"more hits than queries", "up 1\n", "daser_cache_matched_tokens_total 10\ndaser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
-			`{"numerator":10,"denominator":9,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"impossible"}`, nil},
-		{"no lookup has hit yet", "up 1\n", "daser_cache_lookup_total{result=\"miss\"} 4\n", "daser_prometheus_requests",
-			`{"numerator":0,"denominator":4,"ratio":0,"numerator_name":"daser_cache_lookup_total","denominator_name":"daser_cache_lookup_total","level":"requests","probe":"backend"}`, nil},
-		{"nothing exported", "up 1\n", "up 1\n", lookup,
-			`{"numerator":null,"denominator":null,"ratio":null,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","reason":"absent"}`, nil},
+		{
+			"token pair", "up 1\n", "lmcache_mp_lookup_hit_tokens_total{cache_salt=\"a\"} 64\nlmcache_mp_lookup_hit_tokens_total{cache_salt=\"b\"} 64\nlmcache_mp_lookup_requested_tokens_total 256\n", lookup,
+			`{"numerator":128,"denominator":256,"ratio":0.5,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","probe":"backend","chosen":true}`, ptr(0.5),
+		},
+		{
+			"second pair may count requests", "up 1\n", "lmcache_mp_lookup_hit_total 3\nlmcache_mp_lookup_requested_total 4\n", lookup,
+			`{"numerator":3,"denominator":4,"ratio":0.75,"numerator_name":"lmcache_mp_lookup_hit_total","denominator_name":"lmcache_mp_lookup_requested_total","level":"unproven","probe":"backend"}`, nil,
+		},
+		{
+			"third pair where the first stands still", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\nlmcache_num_hit_tokens_total 1\nlmcache_num_requested_tokens_total 4\n", lookup,
+			`{"numerator":1,"denominator":4,"ratio":0.25,"numerator_name":"lmcache_num_hit_tokens_total","denominator_name":"lmcache_num_requested_tokens_total","level":"tokens","probe":"backend","chosen":true}`, ptr(0.25),
+		},
+		{
+			"0/0", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", "lmcache_mp_lookup_hit_tokens_total 5\nlmcache_mp_lookup_requested_tokens_total 9\n", lookup,
+			`{"numerator":0,"denominator":0,"ratio":null,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","probe":"backend","reason":"no_queries"}`, nil,
+		},
+		{
+			"restart is not the value after it", "daser_cache_matched_tokens_total 500\ndaser_cache_requested_tokens_total 900\n", "daser_cache_matched_tokens_total 5\ndaser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
+			`{"numerator":null,"denominator":null,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"counter_reset"}`, nil,
+		},
+		{
+			"hits not exported", "up 1\n", "daser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
+			`{"numerator":null,"denominator":9,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"absent"}`, nil,
+		},
+		{
+			"more hits than queries", "up 1\n", "daser_cache_matched_tokens_total 10\ndaser_cache_requested_tokens_total 9\n", "daser_prometheus_tokens",
+			`{"numerator":10,"denominator":9,"ratio":null,"numerator_name":"daser_cache_matched_tokens_total","denominator_name":"daser_cache_requested_tokens_total","level":"tokens","probe":"backend","reason":"impossible"}`, nil,
+		},
+		{
+			"no lookup has hit yet", "up 1\n", "daser_cache_lookup_total{result=\"miss\"} 4\n", "daser_prometheus_requests",
+			`{"numerator":0,"denominator":4,"ratio":0,"numerator_name":"daser_cache_lookup_total","denominator_name":"daser_cache_lookup_total","level":"requests","probe":"backend"}`, nil,
+		},
+		{
+			"nothing exported", "up 1\n", "up 1\n", lookup,
+			`{"numerator":null,"denominator":null,"ratio":null,"numerator_name":"lmcache_mp_lookup_hit_tokens_total","denominator_name":"lmcache_mp_lookup_requested_tokens_total","level":"tokens","reason":"absent"}`, nil,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ratios := HitRatios(page(c.before), page(c.after))

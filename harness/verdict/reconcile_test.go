@@ -138,7 +138,8 @@ func TestReconcile(t *testing.T) {
 		},
 		{
 			"cold within the plan's own sharing", "cold", loosen,
-			[]Outcome{Agrees, Agrees, Agrees, Agrees}, nil,
+			[]Outcome{Agrees, Agrees, Agrees, Agrees},
+			nil,
 		},
 		{
 			"inside the interval, yet not equal under one law", "cold",
@@ -161,7 +162,8 @@ func TestReconcile(t *testing.T) {
 		{
 			"load inside its own interval, of another law", "cold",
 			func(r []Reading) { loosen(r); r[bytes].Law = "bytes"; r[bytes].Hits = 1000 },
-			[]Outcome{Agrees, Agrees, Agrees, Agrees}, nil,
+			[]Outcome{Agrees, Agrees, Agrees, Agrees},
+			nil,
 		},
 		{
 			"found more than is there, moved what is, by another law", "warm",
@@ -184,7 +186,8 @@ func TestReconcile(t *testing.T) {
 		},
 		{
 			"optional witness unknown", "warm", func(r []Reading) { r[bytes].State, r[bytes].Required = row.Absent, false },
-			[]Outcome{Agrees, Agrees, Agrees, Unknown}, nil,
+			[]Outcome{Agrees, Agrees, Agrees, Unknown},
+			nil,
 		},
 		{
 			"state not set", "warm", func(r []Reading) { r[bytes].State = "" },
