@@ -1,0 +1,78 @@
+// Kvproof is what is not a go test: servers to try things on and tools beside
+// the benchmarks. The benchmarks themselves are in bench_test.
+//
+//	kvproof mini -row lmcache -addr 127.0.0.1:8001
+//	kvproof help mini
+//
+// It exits with 0 when all went well, 1 when something failed, and 2 when it
+// was asked for something that there is not.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// A command is one subcommand, in a file of its own.
+type command struct {
+	name  string
+	about string // one line
+	run   func(ctx context.Context, args []string, out, errs io.Writer) int
+}
+
+func commands() []command {
+	return []command{
+		{"mini", "serve the miniature stack: an engine that really computes, and its store", runMini},
+		{"version", "print what this binary was built from", runVersion},
+	}
+}
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	if len(args) == 0 {
+		usage(errs)
+		return exitUsage
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		if len(args) == 1 {
+			usage(out)
+			return exitOK
+		}
+		args = []string{args[1], "-h"}
+	}
+	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == args[0] })
+	if i < 0 {
+		names := make([]string, 0, len(commands()))
+		for _, c := range commands() {
+			names = append(names, c.name)
+		}
+		say(errs, "kvproof: command %q is not known; there are help, %s\n", args[0], strings.Join(names, ", "))
+		return exitUsage
+	}
+	return commands()[i].run(ctx, args[1:], out, errs)
+}
+
+func usage(w io.Writer) {
+	say(w, "kvproof proves that a KV-cache hit is fast and right. Its benchmarks run with\n"+
+		"go test in bench_test; this command is for what is not a benchmark.\n\nusage: kvproof COMMAND [FLAGS]\n\n")
+	for _, c := range commands() {
+		say(w, "  %-8s %s\n", c.name, c.about)
+	}
+	say(w, "  %-8s %s\n", "help", "print this, or the flags of a command: kvproof help mini")
+}
+
+// say writes for a person. A terminal that is gone cannot be told so.
+func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }

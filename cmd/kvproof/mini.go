@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/mini"
+	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/mini/model"
+)
+
+// drainLimit is how long running requests may take to end after a signal.
+const drainLimit = 15 * time.Second
+
+// models are the sizes by name.
+var models = map[string]func() model.Config{"mini": model.Mini, "nano": model.Nano}
+
+// runMini serves one row of the miniature stack until a signal comes or ctx
+// ends, then drains. A second signal kills it.
+func runMini(ctx context.Context, args []string, out, errs io.Writer) int {
+	config, err := miniConfig(args, out)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		say(errs, "kvproof mini: %v\nkvproof help mini lists the flags\n", err)
+		return exitUsage
+	}
+	config.Log = errs
+
+	ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer restore()
+	stack, err := mini.Start(ctx, config)
+	if err != nil {
+		say(errs, "kvproof mini: %v\n", err)
+		return exitFailed
+	}
+	announce(out, stack, config)
+	<-ctx.Done()
+	restore()
+	say(errs, "kvproof mini: draining for at most %v\n", drainLimit)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+	defer cancel()
+	if err := stack.Close(draining); err != nil {
+		say(errs, "kvproof mini: %v\n", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// miniConfig reads the flags. Its errors name the flag and its value.
+func miniConfig(args []string, help io.Writer) (mini.Config, error) {
+	c := mini.Config{}
+	flags := flag.NewFlagSet("mini", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&c.Row, "row", mini.LMCache, "row to serve: "+strings.Join(mini.Rows(), ", "))
+	flags.StringVar(&c.Addr, "addr", "127.0.0.1:8001", "address of the engine; port 0 is a free one")
+	flags.StringVar(&c.StoreAddr, "storeaddr", "127.0.0.1:0", "address of the store's status and metrics, in rows that have one")
+	flags.IntVar(&c.BlockSize, "blocksize", mini.DefaultBlockSize, "tokens per KV block and per chunk of the store")
+	size := flags.String("model", "mini", "size of the model and its name: mini, or nano, which is faster and knows less")
+	seed := flags.Uint64("seed", model.Mini().Seed, "seed of the model's weights")
+	flags.IntVar(&c.MaxSeqs, "concurrency", mini.DefaultMaxSeqs, "requests that run at once; more wait in order")
+	faults := flags.String("fault", "", "comma list of faults to plant, see below")
+	flags.BoolVar(&c.Unsafe, "unsafe", false, "let anyone who reaches the store's address damage it: GET /debug/chunks, POST /debug/flip?chunk=N&offset=M")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			miniHelp(help, flags)
+			return c, err
+		}
+		return c, fmt.Errorf("%w; the flags are %s", err, flagNames(flags))
+	}
+	if flags.NArg() > 0 {
+		return c, fmt.Errorf("argument %q: only flags are taken, %s", flags.Arg(0), flagNames(flags))
+	}
+	if c.BlockSize < 1 {
+		return c, fmt.Errorf("-blocksize=%d: must be at least 1", c.BlockSize)
+	}
+	if c.MaxSeqs < 1 {
+		return c, fmt.Errorf("-concurrency=%d: must be at least 1", c.MaxSeqs)
+	}
+	config, ok := models[*size]
+	if !ok {
+		return c, fmt.Errorf("-model=%s: there are mini and nano", *size)
+	}
+	c.Model, c.ModelName = config(), *size
+	c.Model.Seed = *seed
+	if err := (mini.Config{Row: c.Row}).Validate(); err != nil {
+		return c, fmt.Errorf("-row=%s: %w", c.Row, err)
+	}
+	var err error
+	if c.Faults, err = fault.Parse(*faults); err != nil {
+		return c, fmt.Errorf("-fault=%s: %w", *faults, err)
+	}
+	return c, c.Validate()
+}
+
+func flagNames(flags *flag.FlagSet) string {
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
+	return strings.Join(names, " ")
+}
+
+func miniHelp(w io.Writer, flags *flag.FlagSet) {
+	say(w, "usage: kvproof mini [FLAGS]\n\nServes a row of the miniature stack until Ctrl-C or SIGTERM, then drains.\n\nflags:\n")
+	flags.SetOutput(w)
+	flags.PrintDefaults()
+	say(w, "\nfaults, with the findings of which a run must show one:\n")
+	for _, f := range fault.All() {
+		findings := strings.Join(f.Findings(), ", ")
+		if findings == "" {
+			findings = "no finding"
+		}
+		say(w, "  %-20s %s\n%23s-> %s\n", f, f.About(), "", findings)
+	}
+}
+
+// announce says where to reach what, and how to try it.
+func announce(w io.Writer, s *mini.Stack, c mini.Config) {
+	say(w, "row     %s, block size %d, model %s (weights %s)\n", s.Row(), c.BlockSize, s.ModelName(), s.Model().Fingerprint())
+	say(w, "engine  %s\n", s.EngineURL())
+	if s.StoreURL() != "" {
+		say(w, "store   %s\n", s.StoreURL())
+	}
+	if len(c.Faults) > 0 {
+		names := make([]string, len(c.Faults))
+		for i, f := range c.Faults {
+			names[i] = string(f)
+		}
+		say(w, "faults  %s\n", strings.Join(names, ", "))
+	}
+	if c.Unsafe {
+		say(w, "damage  curl -X POST '%s/debug/flip?chunk=0&offset=3'\n", s.StoreURL())
+	}
+	say(w, "try     curl -s %s/v1/completions -H 'Content-Type: application/json' -d '{\"model\":\"%s\",\"prompt\":\"w8 w9 w10\",\"max_tokens\":8,\"temperature\":0}'\n", s.EngineURL(), s.ModelName())
+}
