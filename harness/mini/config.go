@@ -47,39 +47,44 @@ type Config struct {
 	MaxSeqs   int           // sequences that run at once, more wait; 0: DefaultMaxSeqs
 	Faults    []fault.Fault // planted from the start
 	Unsafe    bool          // lets /debug/flip on the store's address damage what is stored
-	Log       io.Writer     // of the engine; nil: nowhere
+	Log       io.Writer     // what went wrong, in lines; nil: nowhere
 
 	EngineCacheBytes int64 // KV that the row engine-cache keeps; 0: DefaultEngineCacheBytes
 	StoreBytes       int64 // KV that a store keeps; 0: DefaultStoreBytes
 }
 
-// withDefaults fills in what was not given, and refuses what cannot be.
-func (c Config) withDefaults() (Config, error) {
+// Validate says what is wrong with a config, before anything is started.
+func (c Config) Validate() error {
 	switch {
 	case slices.Contains(notBuilt, c.Row):
-		return c, fmt.Errorf("row %q is not built yet in the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
+		return fmt.Errorf("row %q is not built yet in the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
 	case !slices.Contains(Rows(), c.Row):
-		return c, fmt.Errorf("row %q is not known to the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
+		return fmt.Errorf("row %q is not known to the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
 	case c.BlockSize < 0:
-		return c, fmt.Errorf("block size %d: must be positive", c.BlockSize)
+		return fmt.Errorf("block size %d: must be positive", c.BlockSize)
+	case c.BlockSize > c.modelConfig().Context:
+		return fmt.Errorf("block size %d: must be at most the model's context of %d tokens", c.BlockSize, c.modelConfig().Context)
 	case c.MaxSeqs < 0:
-		return c, fmt.Errorf("%d running sequences: must be positive", c.MaxSeqs)
+		return fmt.Errorf("%d running sequences: must be positive", c.MaxSeqs)
 	case c.EngineCacheBytes < 0 || c.StoreBytes < 0:
-		return c, fmt.Errorf("caches of %d and %d bytes: must be positive", c.EngineCacheBytes, c.StoreBytes)
+		return fmt.Errorf("caches of %d and %d bytes: must be positive", c.EngineCacheBytes, c.StoreBytes)
 	}
 	if !c.hasStore() {
 		if c.Unsafe {
-			return c, fmt.Errorf("row %q has no store whose bytes could be damaged: unsafe needs %s", c.Row, LMCache)
+			return fmt.Errorf("row %q has no store whose bytes could be damaged: unsafe needs %s", c.Row, LMCache)
 		}
 		for _, f := range c.Faults {
 			if f.NeedsStore() {
-				return c, fmt.Errorf("row %q has no store in which fault %q could be planted: it needs %s", c.Row, f, LMCache)
+				return fmt.Errorf("row %q has no store in which fault %q could be planted: it needs %s", c.Row, f, LMCache)
 			}
 		}
 	}
-	if c.Model == (model.Config{}) {
-		c.Model = model.Mini()
-	}
+	return nil
+}
+
+// withDefaults fills in what was not given.
+func (c Config) withDefaults() Config {
+	c.Model = c.modelConfig()
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
@@ -90,8 +95,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxSeqs = cmp.Or(c.MaxSeqs, DefaultMaxSeqs)
 	c.EngineCacheBytes = cmp.Or(c.EngineCacheBytes, DefaultEngineCacheBytes)
 	c.StoreBytes = cmp.Or(c.StoreBytes, DefaultStoreBytes)
-	return c, nil
+	return c
 }
+
+func (c Config) modelConfig() model.Config { return cmp.Or(c.Model, model.Mini()) }
 
 func (c Config) hasStore() bool { return c.Row == LMCache }
 

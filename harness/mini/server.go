@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -20,7 +22,8 @@ type server struct {
 	stopping bool
 }
 
-func serve(ctx context.Context, addr string, h http.Handler) (*server, error) {
+// serve starts a server; what goes wrong with its connections goes to problems.
+func serve(ctx context.Context, addr string, h http.Handler, problems io.Writer) (*server, error) {
 	var listening net.ListenConfig
 	listener, err := listening.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -28,6 +31,7 @@ func serve(ctx context.Context, addr string, h http.Handler) (*server, error) {
 	}
 	s := &server{url: "http://" + reachable(listener.Addr()), ended: make(chan error, 1), silent: map[net.Conn]bool{}}
 	s.http.Handler = h
+	s.http.ErrorLog = log.New(problems, "http: ", log.LstdFlags|log.Lmicroseconds)
 	s.http.ConnState = s.track
 	go func() { s.ended <- s.http.Serve(listener) }()
 	return s, nil

@@ -42,10 +42,10 @@ type Stack struct {
 // Start makes the model and serves the row; both addresses accept connections
 // when it returns. ctx ends the start only: the stack runs until Close.
 func Start(ctx context.Context, c Config) (*Stack, error) {
-	c, err := c.withDefaults()
-	if err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("starting the miniature stack: %w", err)
 	}
+	c = c.withDefaults()
 	s := &Stack{config: c}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the miniature stack for row %s: %w", c.Row, err), s.Close(context.WithoutCancel(ctx)))
@@ -81,7 +81,7 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.engineHTTP, err = serve(ctx, c.Addr, s.injector.WrapHandler(s.engine.Handler()))
+	s.engineHTTP, err = serve(ctx, c.Addr, s.injector.WrapHandler(s.engine.Handler()), c.Log)
 	return err
 }
 
@@ -103,7 +103,7 @@ func (s *Stack) startStore(ctx context.Context) (kv.Store, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.store.Handler())
 	mux.Handle("/debug/", debug(s.store, c.Unsafe))
-	if s.storeHTTP, err = serve(ctx, c.StoreAddr, mux); err != nil {
+	if s.storeHTTP, err = serve(ctx, c.StoreAddr, mux, c.Log); err != nil {
 		return nil, err
 	}
 	return s.injector.WrapStore(s.store), nil
