@@ -78,10 +78,10 @@ func shell(t *testing.T, block doctest.Block, script string) {
 	cmd.Dir = root
 	cmd.WaitDelay = time.Second
 	// Settings of whoever runs the tests, and of a make above, are not the reader's.
-	cmd.Env = slices.DeleteFunc(append(os.Environ(), "KVPROOF_DOCTEST=1"), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return strings.HasPrefix(name, "MAKE") || name == "MFLAGS" || strings.HasPrefix(name, "KVPROOF_") && name != "KVPROOF_DOCTEST"
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "KVPROOF_")
 	})
+	cmd.Env = append(cmd.Env, "KVPROOF_DOCTEST=1", "KVPROOF_RESULTS="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s:%d: running %q:\n%s", block.File, block.Line, script, out)
 }
