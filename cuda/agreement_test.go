@@ -70,7 +70,7 @@ func newScene(c *Context, r *rand.Rand, s shape) (*scene, error) {
 }
 
 // agree compares kernels and reference over one shape: the sums of random bytes,
-// the fill, the sums of the fill, and that nothing outside was written.
+// the fill, and that the fill wrote nothing outside its blocks.
 func agree(c *Context, r *rand.Rand, s shape) (err error) {
 	defer func() {
 		if err != nil {
@@ -87,25 +87,16 @@ func agree(c *Context, r *rand.Rand, s shape) (err error) {
 		return err
 	}
 	defer leave(&err, func() error { return g.Close(c) })
-	compare := func(what string, want kvsum.Table, wantErr error, seed uint64) error {
-		got, err := g.Sum(c, n.blocks, seed)
-		if err = errors.Join(err, wantErr); err != nil {
-			return err
-		}
-		if diff := want.Diff(got); len(diff) > 0 {
-			return fmt.Errorf("%s, seed %#x: %v differs", what, seed, diff)
-		}
-		return nil
-	}
 	seed, fillSeed := r.Uint64(), r.Uint64()
 	want, wantErr := n.host.Sum(n.blocks, seed)
-	if err := compare("random bytes", want, wantErr, seed); err != nil {
+	sums, err := g.Sum(c, n.blocks, seed)
+	if err = errors.Join(err, wantErr); err != nil {
 		return err
+	}
+	if diff := want.Diff(sums); len(diff) > 0 {
+		return fmt.Errorf("seed %#x: the sums of %v differ", seed, diff)
 	}
 	if err := g.Fill(c, n.blocks, fillSeed); err != nil {
-		return err
-	}
-	if err := compare("filled", kvsum.FilledTable(s.planes, s.blocks, s.unit, fillSeed, seed), nil, seed); err != nil {
 		return err
 	}
 	got := make([]byte, len(n.memory))

@@ -28,10 +28,9 @@ type Launch struct {
 
 // A cta is one thread block (cooperative thread array) while it runs.
 type cta struct {
-	kernel  *Kernel
-	launch  *Launch
-	shared  []byte
-	races   races
+	kernel *Kernel
+	launch *Launch
+	*scratch
 	lastHit int // region of the last access, most likely that of the next
 	steps   uint64
 }
@@ -42,6 +41,30 @@ type thread struct {
 	registers []uint64
 	pc        int
 	done      bool
+}
+
+// A scratch is the memory of one launch. A kernel keeps it for the next: clearing
+// megabytes of fresh memory would cost more than a small launch.
+type scratch struct {
+	file, junk []uint64 // registers of all threads, and what they start as
+	threads    []thread
+	shared     []byte
+	races      races
+}
+
+func (k *Kernel) takeScratch(threads int, junk uint64) *scratch {
+	s, ok := k.spare.Get().(*scratch)
+	if !ok || len(s.threads) != threads || len(s.junk) > 0 && s.junk[0] != junk {
+		n := threads * k.registers
+		s = &scratch{
+			file: make([]uint64, n), junk: make([]uint64, n), threads: make([]thread, threads),
+			shared: make([]byte, k.sharedSize), races: newRaces(k.sharedSize),
+		}
+		for i := range s.junk {
+			s.junk[i] = junk
+		}
+	}
+	return s
 }
 
 // junkByte is what shared memory holds at the start.
@@ -58,33 +81,34 @@ func (k *Kernel) Run(l Launch) (steps uint64, err error) {
 	case uint64(len(l.Params)) != k.paramSize:
 		return 0, fmt.Errorf("launching %s: %d bytes of parameters, want %d", k.Name, len(l.Params), k.paramSize)
 	}
-	c := &cta{kernel: k, launch: &l, shared: make([]byte, k.sharedSize), races: newRaces(k.sharedSize)}
-	file := make([]uint64, int(n)*k.registers)
-	junk := make([]uint64, len(file))
-	for i := range junk {
-		junk[i] = l.Junk
-	}
-	threads := make([]thread, n)
+	c := &cta{kernel: k, launch: &l, scratch: k.takeScratch(int(n), l.Junk)}
+	defer k.spare.Put(c.scratch)
 	for z := range l.Grid.Z {
 		for y := range l.Grid.Y {
 			for x := range l.Grid.X {
-				copy(file, junk)
-				for i := range c.shared {
-					c.shared[i] = junkByte
-				}
-				c.races.reset()
 				id := Dim{x, y, z}
-				for i := range threads {
-					threads[i] = thread{number: i, registers: file[i*k.registers : (i+1)*k.registers]}
-					threads[i].setSpecials(id, &l)
-				}
-				if err := c.run(threads); err != nil {
+				c.reset(id)
+				if err := c.run(); err != nil {
 					return c.steps, fmt.Errorf("running %s, block %v of the grid: %w", k.Name, id, err)
 				}
 			}
 		}
 	}
 	return c.steps, nil
+}
+
+// reset makes the threads ready for one block of the grid.
+func (c *cta) reset(id Dim) {
+	copy(c.file, c.junk)
+	for i := range c.shared {
+		c.shared[i] = junkByte
+	}
+	c.races.barrier()
+	n := c.kernel.registers
+	for i := range c.threads {
+		c.threads[i] = thread{number: i, registers: c.file[i*n : (i+1)*n]}
+		c.threads[i].setSpecials(id, c.launch)
+	}
 }
 
 // setSpecials fills the slots named by the variable specials.
@@ -99,7 +123,8 @@ func (t *thread) setSpecials(id Dim, l *Launch) {
 }
 
 // run takes all threads from barrier to barrier until they have returned.
-func (c *cta) run(threads []thread) error {
+func (c *cta) run() error {
+	threads := c.threads
 	for alive := len(threads); alive > 0; {
 		waiting := 0
 		for i := range threads {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 )
 
 // A Kernel is one .entry of a module.
@@ -18,6 +19,7 @@ type Kernel struct {
 	constants  []uint64 // operands below zero index this
 	sharedSize uint64
 	paramSize  uint64
+	spare      sync.Pool // of *scratch
 }
 
 var (

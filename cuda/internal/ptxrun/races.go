@@ -17,7 +17,6 @@ type touch struct {
 func newRaces(n uint64) races { return races{epoch: 1, bytes: make([]touch, n)} }
 
 func (r *races) barrier() { r.epoch++ }
-func (r *races) reset()   { r.epoch++ }
 
 // note records an access and reports one that races with an earlier one.
 func (r *races) note(thread int, addr, n uint64, in *instruction) error {
