@@ -28,13 +28,13 @@ lines=$(grep -cE '^Benchmark[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" 
 [[ $lines -eq $((cells * samples)) ]] ||
   fail "$lines result lines, want $cells rows × workloads with $samples samples each"
 
-go tool -modfile=tools/go.mod benchstat "$text" >"$scratch/table" 2>"$scratch/stderr"
-cat "$scratch/table"
+benchstat() { go tool -modfile=tools/go.mod benchstat "$@"; }
+benchstat "$text" >"$scratch/table" 2>"$scratch/stderr"
 [[ ! -s $scratch/stderr ]] || fail "benchstat complains: $(cat "$scratch/stderr")"
 
 for unit in cold-p50-ttft-ns warm-p50-ttft-ns hit-% match-%; do
-  go tool -modfile=tools/go.mod benchstat -format=csv -filter=".unit:$unit" "$text" >"$scratch/csv"
-  read_rows=$(grep -c '^Serve/' "$scratch/csv" || true)
-  [[ $read_rows -eq $cells ]] || fail "benchstat shows $read_rows rows of $unit, want $cells"
+  benchstat -filter=".unit:$unit" "$text" | tee "$scratch/table"
+  rows=$(grep -c '^Serve/' "$scratch/table" || true)
+  [[ $rows -eq $cells ]] || fail "benchstat shows $rows rows of $unit, want $cells"
 done
 printf 'check-benchstat: %d lines, %d rows, nothing on stderr\n' "$lines" "$cells"
