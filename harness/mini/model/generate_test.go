@@ -15,6 +15,15 @@ func newModel(tb testing.TB, config Config) *Model {
 	return m
 }
 
+// oneGoroutine marks a test that measures what the weights do. The race
+// detector makes it several times slower and has nothing to find in it.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("one goroutine and much arithmetic: nothing for the race detector to find")
+	}
+}
+
 // randomTokens is a prompt of n tokens, a function of the seed.
 func randomTokens(m *Model, n int, seed uint64) []int32 {
 	source := rand.New(rand.NewPCG(seed, 1))

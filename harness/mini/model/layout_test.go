@@ -10,8 +10,9 @@ import (
 )
 
 func TestSpansTileABlock(t *testing.T) {
+	oneGoroutine(t)
 	for _, config := range []Config{Nano(), Mini()} {
-		for _, blockSize := range append([]int{1, 7}, blockSizes...) {
+		for _, blockSize := range []int{1, 7, 16, 128} {
 			t.Run(fmt.Sprintf("hidden=%d/block=%d", config.Hidden, blockSize), func(t *testing.T) {
 				m := newModel(t, config)
 				end := 0

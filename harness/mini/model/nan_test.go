@@ -58,6 +58,24 @@ func TestNaNInCachedKVReachesEveryLogit(t *testing.T) {
 	}
 }
 
+// TestNaNInAKeyReachesAQueryOfZeros: a product skips the zeros of its left
+// side and the NaN that they meet.
+func TestNaNInAKeyReachesAQueryOfZeros(t *testing.T) {
+	m := newModel(t, Nano())
+	for _, l := range m.layers {
+		for row := range l.qkv.rows {
+			clear(l.qkv.data[row*l.qkv.columns:][:m.config.queryDim()])
+		}
+	}
+	prompt := randomTokens(m, 6, 1)
+	k := newCache(m, 16, 6)
+	k.extend(t, prompt[:5])
+	require.False(t, math.IsNaN(float64(k.clone().extend(t, prompt[5:])[0])), "the cache without the fault")
+	from, _ := m.Span(16, 1, Keys, 2)
+	k.blocks[0][from+3] = float32(math.NaN())
+	require.True(t, math.IsNaN(float64(k.extend(t, prompt[5:])[0])))
+}
+
 // TestNaNBehindTheLastTokenIsNotRead: blocks are reused, and what an earlier
 // sequence left behind the tokens of this one is not its KV. The caches of
 // these tests are full of NaN from the start; here the rest of the last block

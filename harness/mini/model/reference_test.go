@@ -105,6 +105,7 @@ func referenceProduct(x []float64, w matrix) []float64 {
 // logits with a standard deviation of 2 and of KV with one of about 1: a few
 // hundred units in the last place. A missing term is a thousand times larger.
 func TestForwardAgreesWithReference(t *testing.T) {
+	oneGoroutine(t)
 	const tolerance = 1e-4
 	for _, test := range []struct {
 		config    Config

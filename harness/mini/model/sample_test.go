@@ -142,6 +142,10 @@ func TestSamplerIsDecidedByItsSeed(t *testing.T) {
 	require.Equal(t, draw(a, 20), draw(b, 20))
 }
 
+func TestSamplerTakesAnInfiniteLogit(t *testing.T) {
+	require.Equal(t, int32(1), NewSampler(1, 1).Sample([]float32{0, inf, 5}))
+}
+
 func TestSamplerWithoutATemperatureIsGreedy(t *testing.T) {
 	for _, temperature := range []float64{0, -1, math.NaN()} {
 		require.Equal(t, int32(1), NewSampler(1, temperature).Sample([]float32{0, 0.001, 0}), "temperature %v", temperature)
