@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -37,7 +38,7 @@ func (s spec) supports(f row.Feature) bool { return slices.Contains(s.features, 
 
 // assemble makes a server out of endpoints.
 func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
-	client := openai.New(openai.Config{BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: stallTimeout})
+	client := openai.New(openai.Config{BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout)})
 	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
 	engine := probe.New(engineProbe, e.Engine+"/metrics", admin)
 	facts := maps.Clone(e.Facts)

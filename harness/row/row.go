@@ -7,6 +7,7 @@ package row
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
 )
@@ -32,10 +33,11 @@ type Row interface {
 
 // Env is what a row needs to start.
 type Env struct {
-	BlockSize   int       // B, to be passed to every service
-	Concurrency int       // requests in flight at most
-	Model       string    // empty: the stack's default
-	Log         io.Writer // log lines of the services
+	BlockSize   int           // B, to be passed to every service
+	Concurrency int           // requests in flight at most
+	Model       string        // empty: the stack's default
+	Log         io.Writer     // log lines of the services
+	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
 }
 
 // A Server is a running row, made of parts that can be replaced alone.

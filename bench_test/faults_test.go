@@ -1,0 +1,59 @@
+package bench_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness"
+	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
+)
+
+// TestFaults: each fault that can be planted turns a cell red, with a finding
+// that names it; those that must not mislead anything leave it green.
+func TestFaults(t *testing.T) {
+	for _, f := range fault.All() {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			cell, server := harness.StartCell(t, harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}})
+			findings := run.Start(t.Context(), server, settings.BlockSize)
+			if len(findings) == 0 {
+				findings = everything(t, cell)
+			}
+			var codes []string
+			for _, found := range findings {
+				codes = append(codes, string(found.Code))
+				require.NotEmpty(t, found.Evidence)
+				require.NotEmpty(t, found.Phase)
+			}
+			if len(f.Findings()) == 0 {
+				require.Empty(t, findings)
+				return
+			}
+			require.NotEmpty(t, findings, "%s: want one of %v", f.About(), f.Findings())
+			require.Subset(t, f.Findings(), codes[:1], "%v", findings)
+		})
+	}
+}
+
+// TestHealthy: the same cells without a fault stay green.
+func TestHealthy(t *testing.T) {
+	cell, server := harness.StartCell(t, harness.TestCell{Row: "lmcache"})
+	require.Empty(t, run.Start(t.Context(), server, settings.BlockSize))
+	require.Empty(t, everything(t, cell))
+}
+
+// everything is the proof and one timed cycle, as a benchmark runs them.
+func everything(t *testing.T, cell *run.Cell) []row.Finding {
+	t.Helper()
+	_, findings, err := cell.Proof(t.Context())
+	require.NoError(t, err)
+	if len(findings) > 0 {
+		return findings
+	}
+	_, findings, err = cell.Cycle(t.Context())
+	require.NoError(t, err)
+	return findings
+}

@@ -1,0 +1,173 @@
+package harness
+
+import (
+	"testing"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
+	"github.com/kvproof/kvproof/harness/verdict"
+)
+
+// A Cell is one row, block size and workload inside a benchmark.
+type Cell struct {
+	session *session
+	state   *cellState
+	b       *testing.B
+	results []run.Result // since the benchmark function was entered
+}
+
+// cellState is what outlives one call of the benchmark function: -count calls
+// it again for each sample, the cycle number goes on and the proof is not
+// repeated.
+type cellState struct {
+	cell     *run.Cell
+	sharing  *row.Server
+	workload string
+	proof    run.Proof
+	failed   error // why nothing of this cell can be measured
+	table    *tableRow
+	timed    func(bool)
+}
+
+// cell prepares the benchmark's cell: server up, proof done. It fails the
+// benchmark with the findings where that shows any.
+func (s *session) cell(b *testing.B, shared *sharedServer, w fixtures.Workload, state *cellState) *Cell {
+	b.Helper()
+	if s.ctx.Err() != nil {
+		b.Fatal("interrupted")
+	}
+	if state.cell == nil && state.failed == nil {
+		state.failed = s.prepare(shared, w, state)
+	}
+	s.progress.clear()
+	if state.failed != nil {
+		b.Fatal(state.failed)
+	}
+	cell := &Cell{session: s, state: state, b: b}
+	state.timed = func(running bool) {
+		if running {
+			b.StartTimer()
+		} else {
+			b.StopTimer()
+		}
+	}
+	return cell
+}
+
+func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cellState) error {
+	state.workload = w.Name
+	state.table = s.newTableRow(shared.row.Name(), w.Name)
+	server, err := shared.start()
+	if err != nil {
+		state.table.fail("did not start")
+		return err
+	}
+	state.sharing = server
+	r := shared.row
+	state.cell = run.NewCell(server, run.Config{
+		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
+		Reuse: r.Supports(row.Reuse), Reset: r.Supports(row.Reset), Logprobs: r.Supports(row.Logprobs),
+		Exact: true, ProofRequests: proofRequests, Command: s.manifest.Command,
+		Artifacts: s.cellArtifacts(server.Row, w.Name),
+		Timed:     func(running bool) { state.timed(running) },
+		Progress:  s.progress.show,
+	})
+	proof, findings, err := state.cell.Proof(s.ctx)
+	state.proof = proof
+	if err == nil && len(findings) > 0 {
+		err = findingsError(findings)
+		state.table.fail(string(findings[0].Code))
+	}
+	return err
+}
+
+func (s *session) cellArtifacts(name, workload string) *artifact.Cell {
+	if s.artifacts == nil {
+		return nil
+	}
+	return s.artifacts.Cell(name, s.settings.BlockSize, workload)
+}
+
+// Cycle runs one cycle: cold, settle, warm, over fresh content. Only the
+// requests are timed. Findings fail the benchmark, and nothing is printed.
+func (c *Cell) Cycle(b *testing.B) {
+	b.Helper()
+	b.StopTimer()
+	result, findings, err := c.state.cell.Cycle(c.session.ctx)
+	c.session.progress.clear()
+	for _, f := range findings {
+		b.Errorf("%s", f)
+	}
+	if len(findings) > 0 {
+		c.state.table.fail(string(findings[0].Code))
+	}
+	if err != nil {
+		b.Fatalf("cycle %d: %v", result.Cycle, err)
+	}
+	if len(findings) > 0 {
+		b.FailNow()
+	}
+	c.results = append(c.results, result)
+	c.state.table.add(result, c.state.proof)
+	c.sample(b, result)
+	if grade := c.grade(result); c.session.settings.Require && grade != verdict.Proven {
+		b.Fatalf("-require: cycle %d is %s, not proven: verdict of the proof is %s", result.Cycle, grade, c.state.proof.Verdict)
+	}
+	b.StartTimer()
+}
+
+// sample keeps the cycle's metrics on disk as soon as it is done.
+func (c *Cell) sample(b *testing.B, result run.Result) {
+	b.Helper()
+	values, err := metricsOf([]run.Result{result})
+	if err != nil {
+		b.Fatal(err)
+	}
+	sample := artifact.Sample{
+		Backend: c.state.sharing.Row, Block: c.session.settings.BlockSize, Workload: c.state.workload,
+		Cycle: result.Cycle, Grade: string(c.grade(result)), Metrics: make(map[string]float64, len(values)),
+	}
+	for _, v := range values {
+		sample.Metrics[v.Unit] = v.Value
+	}
+	if c.session.artifacts == nil {
+		return
+	}
+	if err := c.session.artifacts.AppendSample(sample); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// grade is the grade of a cycle's numbers: that of its own witnesses or of the
+// proof, whichever is worse.
+func (c *Cell) grade(result run.Result) verdict.Grade {
+	return verdict.Worst(result.Grade(), c.state.proof.Grade)
+}
+
+// Report puts the metrics of the cycles on the benchmark's line.
+func (c *Cell) Report(b *testing.B) {
+	b.Helper()
+	values, err := metricsOf(c.results)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, v := range values {
+		b.ReportMetric(v.Value, v.Unit)
+	}
+}
+
+// metricsOf pools the requests of several cycles into one line.
+func metricsOf(results []run.Result) ([]metric.Metric, error) {
+	var pooled struct{ cold, warm metric.Pass }
+	var match, total int
+	for _, r := range results {
+		pooled.cold.Add(r.Cold.Timelines, r.Cold.Elapsed, r.Cold.HitTokens, r.Cold.PromptTokens)
+		pooled.warm.Add(r.Warm.Timelines, r.Warm.Elapsed, r.Warm.HitTokens, r.Warm.PromptTokens)
+		match += r.Comparison.Matches
+		total += r.Comparison.Total
+	}
+	return metric.Cycle(pooled.cold, pooled.warm, match, total)
+}

@@ -1,0 +1,133 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
+)
+
+// proofRequests is the part of a plan that the proof covers.
+const proofRequests = 4
+
+// Each runs body for every selected row and those of workloads that are
+// selected, as sub-benchmarks backend=…/block=…/workload=…. A row's server is
+// started by the first of its cells that really runs and shared by the others.
+func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Cell)) {
+	s := current
+	for _, r := range s.selection.rows {
+		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
+			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
+				shared := s.share(r)
+				b.Cleanup(func() {
+					if err := shared.close(); err != nil {
+						b.Error(err)
+					}
+				})
+				for _, w := range workloads {
+					if !slices.ContainsFunc(s.selection.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name }) {
+						continue
+					}
+					state := &cellState{} // outlives the repeats of -count
+					b.Run("workload="+metric.Slug(w.Name), func(b *testing.B) {
+						b.StopTimer()
+						cell := s.cell(b, shared, w, state)
+						b.StartTimer()
+						body(b, cell)
+					})
+				}
+			})
+		})
+	}
+}
+
+// A sharedServer is the server of one row, started when it is first needed.
+type sharedServer struct {
+	row   row.Row
+	start func() (*row.Server, error)
+
+	mu     sync.Mutex
+	closed bool
+	server *row.Server
+}
+
+func (s *session) share(r row.Row) *sharedServer {
+	shared := &sharedServer{row: r}
+	shared.start = sync.OnceValues(func() (*row.Server, error) { return s.startServer(shared) })
+	s.servers = append(s.servers, shared)
+	return shared
+}
+
+// startServer brings a row up, checks what its servers say about themselves
+// and warms it up.
+func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
+	r := shared.row
+	s.progress.show("starting " + r.Name())
+	server, err := r.Start(s.ctx, row.Env{
+		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Model: s.settings.Model, Log: io.Discard,
+	})
+	if err != nil {
+		return nil, err
+	}
+	shared.mu.Lock()
+	shared.server = server
+	shared.mu.Unlock()
+	if err := s.addRow(server); err != nil {
+		return nil, err
+	}
+	if found := run.Start(s.ctx, server, s.settings.BlockSize); len(found) > 0 {
+		return nil, findingsError(found)
+	}
+	s.progress.show("warming up " + r.Name())
+	if err := run.WarmUp(s.ctx, server, s.selection.params, s.settings.Concurrency); err != nil {
+		return nil, fmt.Errorf("row %s: %w", r.Name(), err)
+	}
+	return server, nil
+}
+
+func (s *session) addRow(server *row.Server) error {
+	if s.artifacts == nil {
+		return nil
+	}
+	s.manifest.Rows = append(s.manifest.Rows, artifact.RowManifest{
+		Backend: server.Row, ReuseMode: server.Facts["reuse_mode"], Model: s.settings.Model,
+		BlockSize: s.settings.BlockSize, Endpoints: map[string]artifact.Endpoint{"engine": {URL: server.URL}},
+		Law: server.Law.Name, Facts: server.Facts,
+	})
+	return s.artifacts.WriteManifest(s.manifest)
+}
+
+// close ends the server; closing twice, or one that never started, is fine.
+func (shared *sharedServer) close() error {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.closed || shared.server == nil {
+		shared.closed = true
+		return nil
+	}
+	shared.closed = true
+	ctx, cancel := closeContext()
+	defer cancel()
+	if err := shared.server.Close(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("closing row %s: %w", shared.row.Name(), err)
+	}
+	return nil
+}
+
+// findingsError is findings as an error, one per line.
+func findingsError(findings []row.Finding) error {
+	errs := make([]error, len(findings))
+	for i, f := range findings {
+		errs[i] = errors.New(f.String())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,173 @@
+// Package harness is the thin glue between testing.B and the packages below
+// it: the suite's flags, TestMain, the walk over rows and workloads, the
+// metrics of a benchmark line and the table at the end.
+//
+//	func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+//
+//	func BenchmarkServe(b *testing.B) {
+//		harness.Each(b, fixtures.Workloads(), func(b *testing.B, cell *harness.Cell) {
+//			for b.Loop() {
+//				cell.Cycle(b)
+//			}
+//			cell.Report(b)
+//		})
+//	}
+package harness
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/metric"
+)
+
+var settings *Settings
+
+// RegisterFlags defines the suite's flags on the command line. It is called
+// from a package variable of the benchmarks, before TestMain parses.
+func RegisterFlags() *Settings {
+	settings = Register(flag.CommandLine)
+	return settings
+}
+
+// exitUsage is the exit code for settings that are refused.
+const exitUsage = 2
+
+// Main is TestMain: it checks the settings before anything starts, prints the
+// plan where benchmarks run, runs the tests and benchmarks until an interrupt,
+// ends what was started, and shows the results as a table. It returns the
+// process's exit code.
+func Main(m *testing.M) int {
+	flag.Parse()
+	sel, err := settings.resolve()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kvproof: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nkvproof: "))
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+
+	s := &session{ctx: ctx, settings: settings, selection: sel, progress: openProgress()}
+	current = s
+	if benchmarksRun() {
+		if err := s.begin(); err != nil {
+			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+			return 1
+		}
+	}
+	code := m.Run()
+	code = max(code, s.end())
+	if ctx.Err() != nil {
+		fmt.Println("# interrupted: what was measured until then is in", s.where())
+		code = max(code, 1)
+	}
+	return code
+}
+
+// benchmarksRun says whether this process was asked for benchmarks, and not
+// for their names.
+func benchmarksRun() bool {
+	return flagValue("test.bench") != "" && flagValue("test.list") == ""
+}
+
+func flagValue(name string) string {
+	if f := flag.Lookup(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+// A session is one run of the test binary.
+type session struct {
+	ctx       context.Context // ends with an interrupt
+	settings  *Settings
+	selection selection
+	progress  *progress
+	artifacts *artifact.Run // nil until benchmarks run
+	manifest  artifact.Manifest
+	table     []*tableRow
+	servers   []*sharedServer
+}
+
+var current *session
+
+// begin prepares for benchmarks: one op is one cycle unless -benchtime says
+// otherwise, no alarm, a directory for artifacts, and the plan on stdout.
+func (s *session) begin() error {
+	if !wasGiven("test.benchtime") {
+		if err := flag.Set("test.benchtime", "1x"); err != nil {
+			return err
+		}
+	}
+	if flagValue("test.timeout") == "10m0s" { // go test's own default
+		if err := flag.Set("test.timeout", "0"); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.artifacts, err = artifact.Create(s.selection.results, time.Now()); err != nil {
+		return err
+	}
+	s.manifest = artifact.Manifest{
+		Started: time.Now(), Command: os.Args, Settings: s.settings.effective(flag.CommandLine),
+		Host: artifact.ThisHost(), Commit: artifact.ThisCommit(),
+	}
+	if err := s.artifacts.WriteManifest(s.manifest); err != nil {
+		return err
+	}
+	if err := s.printPlan(os.Stdout); err != nil {
+		return err
+	}
+	for _, line := range s.configLines() {
+		fmt.Println(line)
+	}
+	for _, line := range metric.UnitLines(metric.Exact) {
+		fmt.Println(line)
+	}
+	return nil
+}
+
+// end closes what is still up and prints the table.
+func (s *session) end() (code int) {
+	for _, server := range s.servers {
+		if err := server.close(); err != nil {
+			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+			code = 1
+		}
+	}
+	s.progress.clear()
+	if len(s.table) > 0 {
+		printTable(os.Stdout, s.table)
+		fmt.Println("# artifacts:", s.where())
+	}
+	return code
+}
+
+func (s *session) where() string {
+	if s.artifacts == nil {
+		return "no directory (no benchmark ran)"
+	}
+	return s.artifacts.Dir
+}
+
+func wasGiven(name string) (given bool) {
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	return given
+}
+
+// closeTimeout bounds the end of a server; the run's own context may be over.
+const closeTimeout = 30 * time.Second
+
+func closeContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.Background(), closeTimeout, errors.New("closing took too long"))
+}

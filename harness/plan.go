@@ -1,0 +1,103 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// configLines are the facts that keep two runs apart in benchstat: what must
+// not be compared when it differs. Everything else goes to the manifest.
+func (s *session) configLines() []string {
+	return []string{
+		"stack: " + s.settings.Stack,
+		"model: " + s.settings.Model,
+		fmt.Sprintf("concurrency: %d", s.settings.Concurrency),
+		"rate: closed-loop",
+		fmt.Sprintf("requests: %d", s.settings.Requests),
+		fmt.Sprintf("inputlen: %d", s.settings.InputLen),
+		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),
+		fmt.Sprintf("seed: %d", s.settings.Seed),
+		"loader: internal",
+	}
+}
+
+// printPlan says what will run and about how long it takes, as lines that
+// benchstat passes over.
+func (s *session) printPlan(w io.Writer) error {
+	sel := s.selection
+	var rows, workloads []string
+	for _, r := range sel.rows {
+		rows = append(rows, r.Name())
+	}
+	for _, wl := range sel.workloads {
+		workloads = append(workloads, wl.Name)
+	}
+	fmt.Fprintf(w, "# plan: rows %s; workloads %s\n", strings.Join(rows, ", "), strings.Join(workloads, ", "))
+	fmt.Fprintf(w, "# plan: %d requests a pass, %d in flight, block size %d, stack %s, model %s\n",
+		s.settings.Requests, s.settings.Concurrency, s.settings.BlockSize, s.settings.Stack, s.settings.Model)
+	for _, name := range sel.missing {
+		fmt.Fprintf(w, "# missing: row %s is not built in this version\n", name)
+	}
+	for _, wl := range sel.workloads {
+		plan, err := wl.Plan(sel.params)
+		if err != nil {
+			return err
+		}
+		note := ""
+		if plan.LeftOut > 0 {
+			note = fmt.Sprintf(", %d rows longer than the context of %d tokens left out", plan.LeftOut, sel.params.Context)
+		}
+		fmt.Fprintf(w, "# workload %s: %d requests, %d prompt tokens%s\n", wl.Name, len(plan.Requests), plan.PromptTokens(), note)
+	}
+	estimate, err := s.estimate()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "# estimate: about %s for one sample of everything, less what -bench leaves out; artifacts in %s\n", estimate.Round(time.Second), s.where())
+	return nil
+}
+
+// estimate is the time for one cycle and the proof of every cell: the tokens
+// that the oracle leaves to be computed, at this machine's speed.
+func (s *session) estimate() (time.Duration, error) {
+	e, err := recipe.Calibrate(s.ctx, s.settings.Model)
+	if err != nil {
+		return 0, err
+	}
+	var total time.Duration
+	for _, r := range s.selection.rows {
+		for _, w := range s.selection.workloads {
+			plan, err := w.Plan(s.selection.params)
+			if err != nil {
+				return 0, err
+			}
+			cell := cellTime(e, r, plan)
+			proof := float64(min(proofRequests, len(plan.Requests))) / float64(len(plan.Requests))
+			total += cell + time.Duration(proof*float64(cell))
+		}
+	}
+	cores := min(runtime.GOMAXPROCS(0), s.settings.Concurrency)
+	return total / time.Duration(cores), nil
+}
+
+// cellTime is one cycle on one core.
+func cellTime(e *recipe.Estimator, r row.Row, plan fixtures.Plan) (total time.Duration) {
+	law := recipe.Law(r.Name(), plan.BlockSize)
+	oracle := fixtures.NewOracle(law)
+	cold := oracle.Expect(plan, 1)
+	oracle.Store(plan)
+	warm := oracle.Expect(plan, 1)
+	for i, request := range plan.Requests {
+		for _, hit := range []int{cold.Requests[i].Min, warm.Requests[i].Min} {
+			total += e.Request(len(request.Prompt), hit, request.Output)
+		}
+	}
+	return total
+}

@@ -1,0 +1,166 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/load"
+	"github.com/kvproof/kvproof/harness/probe"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/verdict"
+)
+
+// A Pass is the requests of a plan sent once, with everything that was seen
+// meanwhile.
+type Pass struct {
+	Phase        string // cold, warm
+	Requests     []row.Request
+	Timelines    []row.Timeline
+	Elapsed      time.Duration // over the requests only
+	Expected     fixtures.Expectation
+	HitTokens    int // Σ cached tokens of usage
+	PromptTokens int
+	Witnesses    []verdict.Line
+	Findings     []row.Finding
+}
+
+// HitPercent is the share of the prompt tokens that usage reports as cached.
+func (p Pass) HitPercent() float64 {
+	if p.PromptTokens == 0 {
+		return 0
+	}
+	return 100 * float64(p.HitTokens) / float64(p.PromptTokens)
+}
+
+// failed says that some request did not end properly, so that nothing can be
+// compared with this pass.
+func (p Pass) failed() bool {
+	for _, t := range p.Timelines {
+		if t.Status != row.OK {
+			return true
+		}
+	}
+	return len(p.Timelines) == 0
+}
+
+// pass sends the plan once: counters, requests, settle, counters, checks.
+func (c *Cell) pass(ctx context.Context, phase string, number int, plan fixtures.Plan, cache *oracles, logprobs int, record *artifact.Cycle) (Pass, error) {
+	id := fmt.Sprintf("%s-%s-%d", c.server.Row, c.config.Workload.Name, number)
+	p := Pass{
+		Phase: phase, PromptTokens: plan.PromptTokens(),
+		Requests: requests(id, phase, plan.Requests, logprobs),
+		Expected: cache.expect(c.server.Law, plan, c.config.Concurrency),
+	}
+	before, found := c.snapshots(ctx, phase)
+	p.Findings = append(p.Findings, found...)
+	if err := ctx.Err(); err != nil || len(found) > 0 {
+		return p, err
+	}
+
+	var write error
+	done := 0
+	observe := func(i int, t row.Timeline) {
+		done++
+		c.config.Progress(fmt.Sprintf("%s %s %s %d/%d", c.server.Row, c.config.Workload.Name, phase, done, len(p.Requests)))
+		write = errors.Join(write, record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
+	}
+	c.config.Timed(true)
+	timelines, report := load.Closed(ctx, c.server.Client, p.Requests, c.config.Concurrency, observe)
+	c.config.Timed(false)
+	p.Timelines, p.Elapsed = timelines, report.End.Sub(report.Start)
+	if err := errors.Join(ctx.Err(), write); err != nil {
+		return p, err
+	}
+
+	if err := settle(ctx, c.server); err != nil && ctx.Err() == nil {
+		p.Findings = append(p.Findings, settleFinding(phase, err))
+	}
+	after, found := c.snapshots(ctx, phase)
+	p.Findings = append(p.Findings, c.check(&p, report)...)
+	p.Findings = append(p.Findings, found...)
+	if len(found) == 0 {
+		p.Findings = append(p.Findings, c.reconcile(&p, plan, cache, before, after)...)
+	}
+	if err := record.WritePass(phase, c.passRecord(p, report, before, after)); err != nil {
+		return p, err
+	}
+	return p, ctx.Err()
+}
+
+// check looks at each request by itself and at the load as a whole.
+func (c *Cell) check(p *Pass, report load.Report) []row.Finding {
+	var findings []row.Finding
+	for i, t := range p.Timelines {
+		found := verdict.CheckRequest(p.Phase, p.Requests[i], t)
+		if len(found) == 0 {
+			found = verdict.CheckHit(p.Phase, t, p.Expected.Requests[i], c.server.Law.Name)
+		}
+		findings = append(findings, found...)
+		if cached, ok := t.Cached(); ok {
+			p.HitTokens += cached
+		}
+	}
+	if want := min(len(p.Requests), c.config.Concurrency); report.Peak != want {
+		findings = append(findings, row.Finding{
+			Code: row.LoadNotDelivered, Phase: p.Phase,
+			Evidence: fmt.Sprintf("at most %d requests were in flight, the plan asks for %d", report.Peak, want),
+			Advice:   "something between here and the server limits connections",
+		})
+	}
+	return findings
+}
+
+// snapshots reads every probe of the server. A probe that does not answer is
+// unknown: the cycle cannot be judged.
+func (c *Cell) snapshots(ctx context.Context, phase string) (map[string]row.Snapshot, []row.Finding) {
+	read := make(map[string]row.Snapshot, len(c.server.Probes))
+	var findings []row.Finding
+	for _, p := range c.server.Probes {
+		snapshot, err := p.Snapshot(ctx)
+		if err != nil {
+			findings = append(findings, row.Finding{
+				Code: row.WitnessMissing, Phase: phase,
+				Evidence: fmt.Sprintf("the counters of %s cannot be read: %v", p.Name(), err),
+				Advice:   "a missing witness is unknown, never 0; check that the server still lives",
+			})
+			continue
+		}
+		read[p.Name()] = snapshot
+	}
+	return read, findings
+}
+
+func (c *Cell) passRecord(p Pass, report load.Report, before, after map[string]row.Snapshot) artifact.Pass {
+	ratios := probe.HitRatios(before, after)
+	summary := artifact.Summarize(p.Timelines, p.Elapsed, report.Peak)
+	summary.BackendHitRate = ratios.BackendServerCacheHitRate
+	counters := make(map[string]artifact.CounterDelta, len(after))
+	for name, a := range after {
+		b := before[name]
+		counters[name] = artifact.CounterDelta{Before: b.Series, After: a.Series, Delta: artifact.Moved(b, a)}
+	}
+	return artifact.Pass{
+		Summary: summary, Witnesses: p.Witnesses, HitRatios: ratios, Counters: counters,
+		Expected: artifact.Expected{
+			Law: c.server.Law.Name, MinHitTokens: p.Expected.Total.Min, MaxHitTokens: p.Expected.Total.Max,
+			PromptTokens: p.PromptTokens,
+		},
+	}
+}
+
+// requests are the plan's prompts as they are sent. Ids name the phase, so
+// that a server's log can be read.
+func requests(id, phase string, plan []fixtures.Request, logprobs int) []row.Request {
+	out := make([]row.Request, len(plan))
+	for i, r := range plan {
+		out[i] = row.Request{
+			ID:     fmt.Sprintf("%s-%s-%d", id, phase, r.Index),
+			Prompt: r.Prompt, MaxTokens: r.Output, IgnoreEOS: true, Logprobs: logprobs,
+		}
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// repro collects what is needed to see a finding again: the ids that were
+// sent, a curl line, how this process was called, and both outputs.
+func (c *Cell) repro(f row.Finding, plan fixtures.Plan, result *Result) artifact.Repro {
+	repro := artifact.Repro{Finding: f, Request: f.Request, Outputs: make(map[string]any), Command: c.config.Command}
+	for _, pass := range []Pass{result.Cold, result.Warm} {
+		for i, request := range pass.Requests {
+			if !sameRequest(request.ID, f.Request) {
+				continue
+			}
+			repro.Prompt = request.Prompt
+			repro.Curl = curl(c.server.URL, request)
+			if i < len(pass.Timelines) {
+				repro.Outputs[pass.Phase] = artifact.NewRequest(plan.Workload, plan.Requests[i], pass.Timelines[i])
+			}
+		}
+	}
+	return repro
+}
+
+// sameRequest says whether two ids are the same request of the plan, whichever
+// pass sent it.
+func sameRequest(a, b string) bool {
+	either := strings.NewReplacer("-cold-", "-", "-warm-", "-")
+	return b != "" && either.Replace(a) == either.Replace(b)
+}
+
+func curl(url string, r row.Request) string {
+	body, err := json.Marshal(map[string]any{
+		"prompt": r.Prompt, "max_tokens": r.MaxTokens, "temperature": r.Temperature, "ignore_eos": r.IgnoreEOS,
+		"logprobs": proofLogprobs, "return_token_ids": true,
+	})
+	if err != nil { // numbers and booleans only
+		panic(fmt.Sprintf("encoding a request: %v", err))
+	}
+	return fmt.Sprintf("curl -s %s/v1/completions -H 'Content-Type: application/json' -d '%s'", url, body)
+}

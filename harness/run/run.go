@@ -1,0 +1,140 @@
+// Package run turns a plan into a result: cold pass, settle, warm pass, the
+// proof, and for each of them the findings that make its numbers invalid. It
+// knows no testing package, so that planted faults are ordinary tests and
+// commands can use it too.
+//
+//	cell := run.NewCell(server, run.Config{Workload: workload, Params: params, Concurrency: 2, ...})
+//	proof, findings, err := cell.Proof(ctx)
+//	result, findings, err := cell.Cycle(ctx) // fresh content each time
+//
+// Findings are what the passes show; an error means that the run itself could
+// not go on, for example because its context ended.
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/load"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// Config says what a cell runs and how.
+type Config struct {
+	Workload    fixtures.Workload
+	Params      fixtures.Params // Cycle is set by the cell
+	Concurrency int
+	Reuse       bool // the row has a cache
+	Reset       bool // the row promises an empty cache after Cold: proved each cycle
+	Exact       bool // equal inputs give equal bits on this stack, whatever the batch
+	Logprobs    bool // the proof can ask for logprobs
+
+	ProofRequests int            // requests of the proof at most
+	ResetTimeout  time.Duration  // how long a reset may be refused; 0: half a minute
+	Artifacts     *artifact.Cell // nil: nothing is written
+	Command       []string       // for the repro folder
+
+	Timed    func(running bool) // brackets the requests of a pass; nil: nobody measures
+	Progress func(line string)  // nil: nobody watches
+}
+
+const (
+	settleTimeout = 60 * time.Second // bounded: a store that never settles is a finding
+	proofLogprobs = 5
+	proofMinimum  = 32 // compared tokens a request below which nothing is called identical
+	proofOutput   = 64 // tokens that each request of the proof generates at least, where they fit
+	proofCycle    = 0  // content of its own: timed cycles count from 1
+)
+
+// A Cell is one row, block size and workload on a running server. Its methods
+// are not safe for concurrent use.
+type Cell struct {
+	server *row.Server
+	config Config
+	cycle  int
+}
+
+// NewCell prepares a cell; nothing is sent.
+func NewCell(server *row.Server, config Config) *Cell {
+	if config.Timed == nil {
+		config.Timed = func(bool) {}
+	}
+	if config.ResetTimeout == 0 {
+		config.ResetTimeout = 30 * time.Second
+	}
+	if config.Progress == nil {
+		config.Progress = func(string) {}
+	}
+	return &Cell{server: server, config: config, cycle: proofCycle + 1}
+}
+
+// Start checks what a server says about itself before anything is measured on
+// it: the block size that is really in force.
+func Start(ctx context.Context, server *row.Server, blockSize int) []row.Finding {
+	var findings []row.Finding
+	for _, reader := range server.BlockSize {
+		got, err := reader.Read(ctx)
+		switch {
+		case err != nil:
+			findings = append(findings, row.Finding{
+				Code: row.WitnessMissing, Phase: "start",
+				Evidence: fmt.Sprintf("%s does not tell its block size: %v", reader.Server, err),
+				Advice:   "check that the server is up and exports its configuration",
+			})
+		case got != blockSize:
+			findings = append(findings, row.Finding{
+				Code: row.BlockSizeIgnored, Phase: "start",
+				Evidence: fmt.Sprintf("-blocksize=%d, but %s runs with %d", blockSize, reader.Server, got),
+				Advice:   "use a size that the server supports; sizes that were only asked for compare nothing",
+			})
+		}
+	}
+	return findings
+}
+
+// WarmUp sends requests outside every plan through store and load until their
+// time to first token is steady, so that the first cycle pays for no first
+// use. It is bounded by rounds, not by success: what it does not reach, the
+// cycles will show.
+func WarmUp(ctx context.Context, server *row.Server, params fixtures.Params, concurrency int) error {
+	const rounds, steady = 3, 1.25
+	prompts := fixtures.WarmUp(params, concurrency)
+	var last time.Duration
+	for round := range rounds {
+		var sum time.Duration
+		for range 2 { // the second time through the cache
+			timelines, _ := load.Closed(ctx, server.Client, requests("warmup", fmt.Sprint(round), prompts, 0), concurrency)
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("warming up: %w", err)
+			}
+			for _, t := range timelines {
+				if t.Status != row.OK {
+					return fmt.Errorf("warming up: request %s: %s: %s", t.ID, t.Status, t.Err)
+				}
+				if d, ok := t.TTFT(); ok {
+					sum += d
+				}
+			}
+			if err := settle(ctx, server); err != nil {
+				return fmt.Errorf("warming up: %w", err)
+			}
+		}
+		if round > 0 && float64(last) < steady*float64(sum) && float64(sum) < steady*float64(last) {
+			return nil
+		}
+		last = sum
+	}
+	return nil
+}
+
+func settle(ctx context.Context, server *row.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := server.Cache.Settle(ctx); err != nil {
+		return fmt.Errorf("waiting until stores can be read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// A selection is what valid settings come to.
+type selection struct {
+	rows      []row.Row
+	missing   []string // rows of "all" that this build lacks
+	workloads []fixtures.Workload
+	params    fixtures.Params
+	results   string
+}
+
+func rowNames() []string      { return recipe.Names() }
+func workloadNames() []string { return fixtures.Names() }
+
+// resolve checks every setting before any directory, port or process exists.
+// Each error names the flag, its value and what would be right.
+func (s *Settings) resolve() (selection, error) {
+	var sel selection
+	errs := slices.Clone(s.errs)
+	wrong := func(flag string, value any, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("-%s=%v: %w", flag, value, fmt.Errorf(format, args...)))
+	}
+
+	if err := checkStack(s.Stack); err != nil {
+		wrong("stack", s.Stack, "%w", err)
+	}
+	model, err := recipe.MiniModel(s.Model)
+	if err != nil {
+		wrong("model", s.Model, "%w", err)
+	}
+	if sel.rows, sel.missing, err = recipe.Select(s.Backend, recipe.Mini{Model: s.Model}); err != nil {
+		wrong("backend", s.Backend, "%w", err)
+	}
+	if sel.workloads, err = selectWorkloads(s.Workload); err != nil {
+		wrong("workload", s.Workload, "%w", err)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+		hint  string
+	}{
+		{"blocksize", s.BlockSize, "the block size must be positive, e.g. 16, 32, 64 or 128 tokens"},
+		{"requests", s.Requests, "a pass needs at least one request"},
+		{"concurrency", s.Concurrency, "at least one request must be in flight"},
+		{"inputlen", s.InputLen, "a prompt needs at least one token"},
+		{"outputlen", s.OutputLen, "at least one token must be generated"},
+	} {
+		if f.value <= 0 {
+			wrong(f.name, f.value, "%s", f.hint)
+		}
+	}
+	if sel.results, err = resultsDirectory(s.Results); err != nil {
+		wrong("results", s.Results, "%w", err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return sel, err
+	}
+
+	sel.params = fixtures.Params{
+		Requests: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen, BlockSize: s.BlockSize,
+		Context: model.Context, Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
+	}
+	// Plans are pure: what cannot be planned is known now.
+	for _, w := range sel.workloads {
+		if _, err := w.Plan(sel.params); err != nil {
+			errs = append(errs, planError(w.Name, err))
+		}
+	}
+	return sel, errors.Join(errs...)
+}
+
+// planError names the flag behind a parameter that a workload refuses.
+func planError(workload string, err error) error {
+	var param *fixtures.ParamError
+	if errors.As(err, &param) && slices.Contains(suiteFlags, strings.ToLower(param.Param)) {
+		return fmt.Errorf("-%s=%v: workload %s: want %s", strings.ToLower(param.Param), param.Value, workload, param.Want)
+	}
+	return fmt.Errorf("-workload=%s: %w", workload, err)
+}
+
+// checkStack accepts "mini", and "engine=mini,lmcache=mini" for the services
+// one by one.
+func checkStack(stack string) error {
+	later := []string{"process", "docker", "attach"}
+	for _, part := range strings.Split(stack, ",") {
+		service, kind, byService := strings.Cut(part, "=")
+		if !byService {
+			kind = part
+			if len(part) != len(stack) {
+				return fmt.Errorf("a list needs service=kind in each entry, e.g. engine=mini,lmcache=mini")
+			}
+		} else if !slices.Contains([]string{"engine", "lmcache"}, service) {
+			return fmt.Errorf("unknown service %q: the services are engine and lmcache", service)
+		}
+		switch {
+		case kind == "mini":
+		case slices.Contains(later, kind):
+			return fmt.Errorf("the %s stack is not built in this version; use -stack=mini", kind)
+		default:
+			return fmt.Errorf("unknown stack %q: the stacks are mini (and, not built yet, %s)", kind, strings.Join(later, ", "))
+		}
+	}
+	return nil
+}
+
+func selectWorkloads(list string) ([]fixtures.Workload, error) {
+	if list == "all" {
+		return fixtures.Workloads(), nil
+	}
+	var selected []fixtures.Workload
+	seen := make(map[string]bool)
+	for _, name := range strings.Split(list, ",") {
+		name = strings.TrimSpace(name)
+		if name == "all" {
+			return nil, fmt.Errorf("all cannot be part of a list; the workloads are %s", strings.Join(workloadNames(), ", "))
+		}
+		w, err := fixtures.ByName(name)
+		if err != nil {
+			return nil, err
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("%s is listed twice", name)
+		}
+		seen[name] = true
+		selected = append(selected, w)
+	}
+	return selected, nil
+}
+
+// resultsDirectory is path, or results/ at the root of the module that the
+// test runs in (or here, where a moved binary finds no module).
+func resultsDirectory(path string) (string, error) {
+	if path == "" {
+		root, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		for dir := root; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+				root = dir
+				break
+			}
+		}
+		path = filepath.Join(root, "results")
+	}
+	return path, artifact.CheckWritable(path)
+}

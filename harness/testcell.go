@@ -1,0 +1,104 @@
+package harness
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
+)
+
+// A TestCell asks for a cell of its own on the miniature stack, small enough
+// for a test: the block size is that of -blocksize, everything else has a
+// default that fits it.
+type TestCell struct {
+	Row         string // must be given
+	Workload    string // default unique
+	Requests    int    // default 4
+	Concurrency int    // default 2
+	InputLen    int    // default 3.5 blocks
+	OutputLen   int    // default 32: the least that can be called identical
+	Faults      []fault.Fault
+	Results     string        // directory for artifacts; empty: none
+	Stall       time.Duration // default 2 s
+}
+
+// smallContext is the context of the small model; longer prompts need the
+// default one.
+const smallContext = 1024
+
+// StartCell starts the row of spec, warms it up unless it is broken, and
+// returns the cell and its server. The test's end closes it.
+func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
+	tb.Helper()
+	blockSize := settings.BlockSize
+	params := fixtures.Params{
+		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
+		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
+		Seed: settings.Seed, Nonce: tb.Name(),
+	}
+	name := "nano"
+	if params.InputLen+params.OutputLen > smallContext {
+		name = "mini"
+	}
+	model, err := recipe.MiniModel(name)
+	require.NoError(tb, err)
+	params.Context, params.Vocab = model.Context, model.Vocab
+	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
+	require.NoError(tb, err)
+	if _, err := workload.Plan(params); err != nil {
+		tb.Skipf("-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
+	}
+
+	rows, _, err := recipe.Select(spec.Row, recipe.Mini{Model: name, Faults: spec.Faults})
+	require.NoError(tb, err)
+	concurrency := cmp.Or(spec.Concurrency, 2)
+	server, err := rows[0].Start(tb.Context(), row.Env{
+		BlockSize: blockSize, Concurrency: concurrency, Model: name, Log: tb.Output(),
+		Stall: cmp.Or(spec.Stall, 2*time.Second),
+	})
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		ctx, cancel := closeContext()
+		defer cancel()
+		require.NoError(tb, server.Close(ctx))
+	})
+	config := run.Config{
+		Workload: workload, Params: params, Concurrency: concurrency,
+		Reuse: rows[0].Supports(row.Reuse), Reset: rows[0].Supports(row.Reset), Logprobs: rows[0].Supports(row.Logprobs),
+		Exact: true, ProofRequests: proofRequests, ResetTimeout: 2 * time.Second,
+	}
+	if spec.Results != "" {
+		config.Artifacts = mustCreate(tb, spec.Results).Cell(spec.Row, blockSize, workload.Name)
+	}
+	return run.NewCell(server, config), server
+}
+
+// EachCell runs body for every selected row and workload as a sub-test with a
+// cell of its own.
+func EachCell(t *testing.T, body func(t *testing.T, cell *run.Cell, server *row.Server)) {
+	for _, r := range current.selection.rows {
+		t.Run("backend="+r.Name(), func(t *testing.T) {
+			for _, w := range current.selection.workloads {
+				t.Run("workload="+w.Name, func(t *testing.T) {
+					cell, server := StartCell(t, TestCell{Row: r.Name(), Workload: w.Name})
+					body(t, cell, server)
+				})
+			}
+		})
+	}
+}
+
+func mustCreate(tb testing.TB, results string) *artifact.Run {
+	tb.Helper()
+	created, err := artifact.Create(results, time.Now())
+	require.NoError(tb, err)
+	return created
+}
