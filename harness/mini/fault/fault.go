@@ -92,7 +92,7 @@ var entries = []entry{
 	{HitMinusOneToken, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one token too short"},
 	{HitPlusOneBlock, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one chunk too long, at most the prompt, the KV beyond is zero (a full hit stays as it is)"},
 	{HitMinusOneBlock, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one chunk too short"},
-	{LostStore, inStore, []string{"hit-below-oracle", "no-queries"}, "a store is acknowledged and nothing is kept"},
+	{LostStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and nothing is kept"},
 	{LateStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and written only when the next one comes; the status says quiet"},
 	{ResetNoop, onWire, []string{"reset-not-honoured", "cold-not-cold"}, "a reset of the cache answers success and does nothing"},
 	{ResetFalse, onWire, []string{"reset-not-honoured", "cold-not-cold"}, `a reset answers 200 with {"success":false} and does nothing`},
