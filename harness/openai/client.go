@@ -36,9 +36,11 @@ var _ row.Client = (*Client)(nil)
 
 // New returns a client. It connects to nothing yet.
 func New(cfg Config) *Client {
-	header := cfg.Header.Clone()
-	if header == nil {
-		header = http.Header{}
+	header := http.Header{}
+	for name, values := range cfg.Header {
+		for _, value := range values {
+			header.Add(name, value) // under its canonical name
+		}
 	}
 	// Either would let the transport repeat a request that was sent.
 	header.Del("Idempotency-Key")

@@ -70,7 +70,7 @@ func TestDoSendsWhatWasAsked(t *testing.T) {
 	}
 	for _, base := range []string{server.URL, server.URL + "/", server.URL + "/v1", server.URL + "/v1/"} {
 		body = nil
-		client := newClient(t, Config{BaseURL: base, Model: "tiny", APIKey: "sk-1", Header: http.Header{"X-Extra": {"yes"}}})
+		client := newClient(t, Config{BaseURL: base, Model: "tiny", APIKey: "sk-1", Header: http.Header{"x-extra": {"yes"}, "authorization": {"other"}}})
 		got := client.Do(t.Context(), full)
 		require.Equal(t, row.OK, got.Status, got.Err)
 		require.Equal(t, "r-7", got.ID)
@@ -81,7 +81,7 @@ func TestDoSendsWhatWasAsked(t *testing.T) {
 			"ignore_eos": true, "logprobs": 2.0, "cache_salt": "salt",
 		}, body)
 		require.Equal(t, "r-7", header.Get("X-Request-Id"))
-		require.Equal(t, "Bearer sk-1", header.Get("Authorization"))
+		require.Equal(t, []string{"Bearer sk-1"}, header.Values("Authorization"))
 		require.Equal(t, "yes", header.Get("X-Extra"))
 		require.Empty(t, header.Get("Accept-Encoding"), "an answer must not be compressed")
 	}

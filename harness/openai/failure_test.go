@@ -53,6 +53,21 @@ func TestStalls(t *testing.T) {
 	}
 }
 
+// What the server said is the reason, not the silence that follows it.
+func TestErrorEventThenSilence(t *testing.T) {
+	t.Parallel()
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		writeEvent(w, someToken)
+		writeEvent(w, `{"error":{"message":"boom","type":"T"}}`)
+		<-r.Context().Done()
+	})
+	got := newClient(t, Config{BaseURL: server.URL, Stall: 500 * time.Millisecond}).Do(t.Context(), shortRequest("r"))
+	require.Equal(t, row.StreamError, got.Status)
+	require.Contains(t, got.Err, "T: boom")
+	require.Equal(t, " w9", got.Text)
+}
+
 // Comments are bytes: a server that sends them is alive.
 func TestKeepAliveIsNoStall(t *testing.T) {
 	t.Parallel()
@@ -126,7 +141,7 @@ func TestNothingSentIsRepeated(t *testing.T) {
 			conn.Close()
 		}
 	})
-	client := newClient(t, Config{BaseURL: server.URL, Header: http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"1"}}})
+	client := newClient(t, Config{BaseURL: server.URL, Header: http.Header{"idempotency-key": {"1"}, "X-Idempotency-Key": {"1"}}})
 	require.Equal(t, row.OK, client.Do(t.Context(), shortRequest("r")).Status)
 	got := client.Do(t.Context(), shortRequest("r"))
 	require.Equal(t, row.Unreachable, got.Status)

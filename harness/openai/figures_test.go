@@ -65,7 +65,8 @@ func TestFigures(t *testing.T) {
 		},
 		{
 			"ids without usage", at(chunk(1), chunk(2), finished, "[DONE]"),
-			2, FromIDs, ms(10), true, 10, []row.Warning{row.MissingUsage},
+			2, FromIDs, ms(10), true, 10,
+			[]row.Warning{row.MissingUsage},
 		},
 		{
 			"as many chunks as tokens, no ids", at(text, text, finished, usageOf(5, 2), "[DONE]"),
@@ -77,19 +78,23 @@ func TestFigures(t *testing.T) {
 		},
 		{
 			"text only", at(text, text, finished, "[DONE]"),
-			0, Unknown, nil, false, 0, []row.Warning{row.MissingUsage},
+			0, Unknown, nil, false, 0,
+			[]row.Warning{row.MissingUsage},
 		},
 		{
 			"two chunks in a read", at(chunk(1), chunk(2)+"\n\n"+chunk(3), finished, usageOf(5, 3), "[DONE]"),
-			3, FromUsage, ms(10, 0), false, 5, []row.Warning{row.Coalesced},
+			3, FromUsage, ms(10, 0), false, 5,
+			[]row.Warning{row.Coalesced},
 		},
 		{
 			"all in one read", at(chunk(1) + "\n\n" + chunk(2) + "\n\n" + finished + "\n\n" + usageOf(5, 2) + "\n\n[DONE]"),
-			2, FromUsage, ms(0), false, 0, []row.Warning{row.Coalesced},
+			2, FromUsage, ms(0), false, 0,
+			[]row.Warning{row.Coalesced},
 		},
 		{
 			"usage differs from the ids", at(chunk(1), chunk(2), finished, usageOf(5, 3), "[DONE]"),
-			3, FromUsage, ms(10), true, 5, []row.Warning{row.TokensMismatch},
+			3, FromUsage, ms(10), true, 5,
+			[]row.Warning{row.TokensMismatch},
 		},
 		{
 			"one token", at(chunk(1), finished, usageOf(5, 1), "[DONE]"),
@@ -97,11 +102,13 @@ func TestFigures(t *testing.T) {
 		},
 		{
 			"usage without its counts", at(chunk(1), finished, `{"choices":[],"usage":{"prompt_tokens":5}}`, "[DONE]"),
-			1, FromIDs, nil, false, 0, []row.Warning{row.MissingUsage},
+			1, FromIDs, nil, false, 0,
+			[]row.Warning{row.MissingUsage},
 		},
 		{
 			"nothing at all", at(finished, usageOf(5, 0), "[DONE]"),
-			0, FromUsage, nil, false, 0, []row.Warning{row.NoVisibleToken},
+			0, FromUsage, nil, false, 0,
+			[]row.Warning{row.NoVisibleToken},
 		},
 	}
 	for _, tt := range tests {
