@@ -20,7 +20,7 @@ unformatted() {
   [[ -z $files ]] || { printf 'not formatted (make fmt does it):\n%s\n' "$files" && return 1; }
 }
 
-for tags in '' gpu 'lmcache llamacpp vllm daser'; do
+for tags in '' 'lmcache llamacpp vllm daser gpu'; do
   check go vet -tags "$tags" ./...
   check tool staticcheck -tags "$tags" ./...
 done
