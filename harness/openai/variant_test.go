@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -86,11 +87,18 @@ func collect(tb testing.TB, parts ...[]byte) []Event {
 	}
 }
 
+// preamble is what every event of the cases repeats.
+var preamble = regexp.MustCompile(`"id":"case","object":"[a-z_.]+","created":\d+,"model":"m",`)
+
 func TestCasesAtEverySplit(t *testing.T) {
 	for _, c := range loadCases(t) {
 		for _, v := range variants {
 			t.Run(c.Name+"/"+v.name, func(t *testing.T) {
-				stream := []byte(v.of(string(c.Stream)))
+				text := string(c.Stream)
+				if v.name != "as it is" {
+					text = preamble.ReplaceAllString(text, "") // the work grows with the square
+				}
+				stream := []byte(v.of(text))
 				whole := collect(t, slices.Clone(stream))
 				require.NotEmpty(t, whole)
 				var ends []int // of the events, where they are easily told
