@@ -45,6 +45,9 @@ func (s *Settings) resolve() (selection, error) {
 	if sel.rows, sel.missing, err = recipe.Select(s.Backend, recipe.Mini{Model: s.Model}); err != nil {
 		wrong("backend", s.Backend, "%w", err)
 	}
+	if s.Require && len(sel.missing) > 0 {
+		wrong("require", true, "rows %s of -backend=%s are not built in this version; name the rows to run", strings.Join(sel.missing, ", "), s.Backend)
+	}
 	if sel.workloads, err = selectWorkloads(s.Workload); err != nil {
 		wrong("workload", s.Workload, "%w", err)
 	}
@@ -77,19 +80,25 @@ func (s *Settings) resolve() (selection, error) {
 	// Plans are pure: what cannot be planned is known now.
 	for _, w := range sel.workloads {
 		if _, err := w.Plan(sel.params); err != nil {
-			errs = append(errs, planError(w.Name, err))
+			errs = append(errs, s.planError(w.Name, err))
 		}
 	}
 	return sel, errors.Join(errs...)
 }
 
-// planError names the flag behind a parameter that a workload refuses.
-func planError(workload string, err error) error {
+// planError names the flag behind what a workload refuses.
+func (s *Settings) planError(workload string, err error) error {
 	var param *fixtures.ParamError
-	if errors.As(err, &param) && slices.Contains(suiteFlags, strings.ToLower(param.Param)) {
+	switch {
+	case !errors.As(err, &param) && workload == "trace" && s.Data != "":
+		return fmt.Errorf("-data=%s: %w", s.Data, err)
+	case param == nil:
+		return fmt.Errorf("-workload=%s: %w", s.Workload, err)
+	case param.Param == "Context":
+		return fmt.Errorf("-blocksize=%d: workload %s: the context of the model is %v tokens, want %s", s.BlockSize, workload, param.Value, param.Want)
+	default:
 		return fmt.Errorf("-%s=%v: workload %s: want %s", strings.ToLower(param.Param), param.Value, workload, param.Want)
 	}
-	return fmt.Errorf("-workload=%s: %w", workload, err)
 }
 
 // checkStack accepts "mini", and "engine=mini,lmcache=mini" for the services

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -22,8 +23,10 @@ const startTime = "process_start_time_seconds"
 
 // counters is what the counter faults remember of earlier scrapes.
 type counters struct {
-	first map[string]float64 // by series: the value in the first scrape
-	again bool               // there was a scrape before
+	first    map[string]float64 // by series: the value in the first scrape
+	last     map[string]float64 // the engine's counters in the last scrape
+	base     map[string]float64 // their values when they last started anew
+	restarts int
 }
 
 // metrics shows the engine's counters as planted.
@@ -49,22 +52,43 @@ func (i *Injector) falsify(page []byte) []byte {
 	if i.counters.first == nil {
 		i.counters.first = map[string]float64{}
 	}
+	i.counters.scrape(page)
 	var out bytes.Buffer
 	for line := range strings.Lines(string(page)) {
 		out.WriteString(i.falsifyLine(line))
 	}
-	i.counters.again = true
 	return out.Bytes()
 }
 
-func (i *Injector) falsifyLine(line string) string {
+// scrape notes the engine's counters. Where they moved since the last time, a
+// CounterReset lets them start anew from here.
+func (c *counters) scrape(page []byte) {
+	now := map[string]float64{}
+	for line := range strings.Lines(string(page)) {
+		if series, value, ok := sample(line); ok && strings.HasPrefix(series, "vllm:") && counts(series) {
+			now[series] = value
+		}
+	}
+	if c.last != nil && !maps.Equal(c.last, now) {
+		c.base = now
+		c.restarts++
+	}
+	c.last = now
+}
+
+// sample splits a line of a metrics page into its series and its value.
+func sample(line string) (series string, value float64, ok bool) {
 	at := strings.LastIndexByte(strings.TrimRight(line, "\n"), ' ')
 	if strings.HasPrefix(line, "#") || at < 0 {
-		return line
+		return "", 0, false
 	}
-	series := line[:at]
 	value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
-	if err != nil {
+	return line[:at], value, err == nil
+}
+
+func (i *Injector) falsifyLine(line string) string {
+	series, value, ok := sample(line)
+	if !ok {
 		return line
 	}
 	first, seen := i.counters.first[series]
@@ -82,10 +106,10 @@ func (i *Injector) falsifyLine(line string) string {
 		value = 1
 	case i.planted[DoubleCount] && hits:
 		value *= 2
-	case i.planted[CounterReset] && i.counters.again && strings.HasPrefix(series, startTime):
-		value++
-	case i.planted[CounterReset] && i.counters.again && strings.HasPrefix(series, "vllm:") && counts(series):
-		value -= first
+	case i.planted[CounterReset] && strings.HasPrefix(series, startTime):
+		value += float64(i.counters.restarts)
+	case i.planted[CounterReset] && strings.HasPrefix(series, "vllm:") && counts(series):
+		value -= i.counters.base[series]
 	default:
 		return line
 	}

@@ -62,7 +62,7 @@ func TestCounters(t *testing.T) {
 		{StuckCounterZero, [2]string{"0", "0"}, [2]string{"1000.0", "2000.0"}, [2]string{"1000.0", "1000.0"}, [2]string{"2.0", "2.0"}},
 		{StuckCounterOne, [2]string{"1", "1"}, [2]string{"1000.0", "2000.0"}, [2]string{"1000.0", "1000.0"}, [2]string{"2.0", "2.0"}},
 		{DoubleCount, [2]string{"200", "400"}, [2]string{"1000.0", "2000.0"}, [2]string{"1000.0", "1000.0"}, [2]string{"2.0", "2.0"}},
-		{CounterReset, [2]string{"100.0", "100"}, [2]string{"1000.0", "1000"}, [2]string{"1000.0", "1001"}, [2]string{"2.0", "2.0"}},
+		{CounterReset, [2]string{"100", "0"}, [2]string{"1000", "0"}, [2]string{"1000", "1001"}, [2]string{"2.0", "2.0"}},
 	} {
 		t.Run(string(test.fault), func(t *testing.T) {
 			_, _, url := serve(t, test.fault)

@@ -100,7 +100,7 @@ var entries = []entry{
 	{StuckCounterZero, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 0"},
 	{StuckCounterOne, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 1"},
 	{DoubleCount, onWire, []string{"witness-disagrees", "impossible-counter"}, "the engine's hit counters count every hit twice"},
-	{CounterReset, onWire, []string{"counter-reset"}, "from the second scrape on the engine's counters start anew, as after a restart"},
+	{CounterReset, onWire, []string{"counter-reset"}, "the engine's counters start anew whenever they have moved, as after a restart"},
 	{ErrorEvent, onWire, []string{"request-failed"}, "a stream ends in an error event under HTTP 200, then [DONE]"},
 	{Truncate, onWire, []string{"truncated"}, "the connection is cut before the finish reason"},
 	{Stall, onWire, []string{"stalled"}, "a stream falls silent and stays open until the client leaves"},

@@ -1,0 +1,221 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/perf/benchfmt"
+
+	"github.com/kvproof/kvproof/harness/artifact"
+)
+
+// small is the smallest run that proves anything.
+var small = []string{"-model=nano", "-blocksize=16", "-requests=3", "-inputlen=64", "-outputlen=32"}
+
+// suite runs this test binary as go test would, for benchmarks only.
+func suite(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^$", "-test.bench=.", "-test.timeout=10m0s"}, args...)...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "KVPROOF_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	return cmd
+}
+
+// TestRefused: bad input is refused before anything starts, by a message that
+// names the flag, its value and what is right.
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	trace := filepath.Join(dir, "trace.jsonl")
+	require.NoError(t, os.WriteFile(trace, []byte(`{"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[0]}`+"\nno json\n"), 0o644))
+	results := filepath.Join(dir, "results")
+
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"unknown row", []string{"-backend=nope"}, []string{`-backend=nope`, `"nope"`, "baseline, lmcache, daser-chunk, daser-prefix"}},
+		{"old alias", []string{"-backend=vllm"}, []string{"-backend=vllm", "old spelling", "write baseline"}},
+		{"old alias of two", []string{"-backend=daser"}, []string{"daser-prefix or daser-chunk"}},
+		{"old name of all", []string{"-backend=all-openai"}, []string{"-backend=all-openai", "old spelling"}},
+		{"duplicate row", []string{"-backend=lmcache,baseline,lmcache"}, []string{"lmcache is listed twice"}},
+		{"all in a list", []string{"-backend=all,lmcache"}, []string{"all cannot be part of a list"}},
+		{"empty list", []string{"-backend="}, []string{"-backend=", `unknown row ""`}},
+		{"row not built", []string{"-backend=baseline,daser-chunk"}, []string{"row daser-chunk is not built in this version"}},
+		{"rows of all under -require", []string{"-require"}, []string{"-require", "daser-chunk, daser-prefix"}},
+		{"block size zero", []string{"-blocksize=0"}, []string{"-blocksize=0", "positive"}},
+		{"block size negative", []string{"-blocksize=-16"}, []string{"-blocksize=-16", "positive"}},
+		{"block size too large", []string{"-blocksize=4096"}, []string{"-blocksize=4096"}},
+		{"concurrency negative", []string{"-concurrency=-1"}, []string{"-concurrency=-1"}},
+		{"concurrency zero", []string{"-concurrency=0"}, []string{"-concurrency=0"}},
+		{"no requests", []string{"-requests=0"}, []string{"-requests=0"}},
+		{"input too long", []string{"-inputlen=5000"}, []string{"-inputlen=5000"}},
+		{"output negative", []string{"-outputlen=-1"}, []string{"-outputlen=-1"}},
+		{"unknown workload", []string{"-workload=nope"}, []string{"-workload=nope", "unique, shared-prefix"}},
+		{"duplicate workload", []string{"-workload=unique,unique"}, []string{"unique is listed twice"}},
+		{"all in a workload list", []string{"-workload=all,unique"}, []string{"all cannot be part of a list"}},
+		{"unknown stack", []string{"-stack=cloud"}, []string{"-stack=cloud", "unknown stack"}},
+		{"stack not built", []string{"-stack=docker"}, []string{"-stack=docker", "not built in this version"}},
+		{"stack of unknown service", []string{"-stack=disk=mini"}, []string{"unknown service"}},
+		{"unknown model", []string{"-model=gpt"}, []string{"-model=gpt", "mini and nano"}},
+		{"missing trace", []string{"-workload=trace", "-data=" + filepath.Join(dir, "none")}, []string{"-data=" + filepath.Join(dir, "none"), "no such file"}},
+		{"unreadable trace", []string{"-workload=trace", "-data=" + trace}, []string{trace + ":2"}},
+		{"results below a file", []string{"-results=" + filepath.Join(trace, "x")}, []string{"-results=" + filepath.Join(trace, "x"), "not a directory"}},
+		{"several at once", []string{"-blocksize=0", "-backend=nope"}, []string{"-blocksize=0", "-backend=nope"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			args := test.args
+			if !strings.Contains(strings.Join(args, " "), "-results") {
+				args = append([]string{"-results=" + results}, args...)
+			}
+			var stdout, stderr bytes.Buffer
+			cmd := suite(t.Context(), args...)
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			var exit *exec.ExitError
+			require.ErrorAs(t, cmd.Run(), &exit)
+			require.Equal(t, 2, exit.ExitCode())
+			for _, want := range test.want {
+				require.Contains(t, stderr.String(), want)
+			}
+			require.Empty(t, stdout.String(), "nothing may start, and nothing look like a result")
+			require.NoDirExists(t, results)
+		})
+	}
+}
+
+// TestEnvironment: a flag beats its variable, which beats the default.
+func TestEnvironment(t *testing.T) {
+	run := func(args ...string) string {
+		var stderr bytes.Buffer
+		cmd := suite(t.Context(), args...)
+		cmd.Env = append(cmd.Env, "KVPROOF_BLOCKSIZE=-7", "KVPROOF_REQUESTS=many")
+		cmd.Stderr = &stderr
+		require.Error(t, cmd.Run())
+		return stderr.String()
+	}
+	require.Contains(t, run(), "-blocksize=-7")
+	require.Contains(t, run(), "KVPROOF_REQUESTS=many")
+	require.Contains(t, run("-blocksize=-8"), "-blocksize=-8")
+}
+
+// TestCount: three samples of a cell are three cycles on fresh content and one
+// proof; benchfmt reads every line.
+func TestCount(t *testing.T) {
+	results := t.TempDir()
+	args := append([]string{"-test.count=3", "-backend=baseline,lmcache", "-workload=unique,shared-prefix", "-results=" + results}, small...)
+	var stderr bytes.Buffer
+	cmd := suite(t.Context(), args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s\n%s", out, stderr.String())
+	require.Empty(t, stderr.String())
+
+	var names []string
+	reader := benchfmt.NewReader(bytes.NewReader(out), "out")
+	for reader.Scan() {
+		switch record := reader.Result().(type) {
+		case *benchfmt.SyntaxError:
+			require.Fail(t, record.Error())
+		case *benchfmt.Result:
+			names = append(names, string(record.Name))
+			require.Equal(t, 1, record.Iters)
+			for _, unit := range []string{"cold-p50-ttft-sec", "warm-p50-ttft-sec", "hit-%", "cold-hit-%", "match-%"} {
+				_, ok := record.Value(unit)
+				require.True(t, ok, "%s has no %s", record.Name, unit)
+			}
+			require.Equal(t, "mini", record.GetConfig("stack"))
+		}
+	}
+	require.NoError(t, reader.Err())
+	require.Len(t, names, 2*2*3)
+	for i, backend := range []string{"baseline", "lmcache"} {
+		for j, workload := range []string{"unique", "shared-prefix"} {
+			for sample := range 3 {
+				want := fmt.Sprintf("Serve/backend=%s/block=16/workload=%s", backend, workload)
+				require.Contains(t, names[(2*i+j)*3+sample], want, "samples of a cell follow each other")
+			}
+		}
+	}
+
+	cell := filepath.Join(onlyRun(t, results), "lmcache", "block-16", "unique")
+	entries, err := os.ReadDir(cell)
+	require.NoError(t, err)
+	var found []string
+	first := make(map[string]bool)
+	for _, e := range entries {
+		found = append(found, e.Name())
+		if strings.HasPrefix(e.Name(), "cycle-") {
+			data, err := os.ReadFile(filepath.Join(cell, e.Name(), "cold.requests.jsonl"))
+			require.NoError(t, err)
+			var request artifact.Request
+			require.NoError(t, json.NewDecoder(bytes.NewReader(data)).Decode(&request))
+			first[fmt.Sprint(request.TokenIDs)] = true
+		}
+	}
+	require.Equal(t, []string{"cycle-1", "cycle-2", "cycle-3", "proof"}, found)
+	require.Len(t, first, 3, "each cycle has content of its own, so answers of its own")
+}
+
+// TestInterrupt: after a signal the samples so far are on disk, no port is
+// left and the exit code says that the run did not end well.
+func TestInterrupt(t *testing.T) {
+	results := t.TempDir()
+	args := append([]string{"-test.count=1000", "-backend=lmcache", "-workload=unique", "-results=" + results}, small...)
+	var output bytes.Buffer
+	cmd := suite(t.Context(), args...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start())
+	samples := func() int {
+		matches, err := filepath.Glob(filepath.Join(results, "run_*", "samples.jsonl"))
+		if err != nil || len(matches) == 0 {
+			return 0
+		}
+		data, err := os.ReadFile(matches[0])
+		if err != nil {
+			return 0
+		}
+		return bytes.Count(data, []byte("\n"))
+	}
+	require.Eventually(t, func() bool { return samples() >= 2 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s", output.String())
+	require.Positive(t, exit.ExitCode(), "ended by itself, not by the signal")
+	require.Contains(t, output.String(), "# interrupted")
+
+	var manifest artifact.Manifest
+	data, err := os.ReadFile(filepath.Join(onlyRun(t, results), "manifest.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &manifest))
+	require.Len(t, manifest.Rows, 1)
+	for name, endpoint := range manifest.Rows[0].Endpoints {
+		address, err := url.Parse(endpoint.URL)
+		require.NoError(t, err)
+		_, err = net.DialTimeout("tcp", address.Host, time.Second)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED, name)
+	}
+}
+
+func onlyRun(t *testing.T, results string) string {
+	t.Helper()
+	matches, err := filepath.Glob(filepath.Join(results, "run_*"))
+	require.NoError(t, err)
+	require.Len(t, matches, 1)
+	return matches[0]
+}
