@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -293,4 +294,45 @@ func TestStoreComesBeforeTheEnd(t *testing.T) {
 	require.Equal(t, 1, store.stored)
 	complete(t, e, one)
 	require.Equal(t, 1, store.stored)
+}
+
+// Blocks of the own cache are shared: what a store has for them is not written
+// over them.
+func TestLoadLeavesSharedBlocksAlone(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.Store, c.PrefixCaching = store, true })
+	ids := prompt(16, 64) // its last block hits in the store only
+	cold := complete(t, e, ask(ids))
+	store.loaded = func(dst [][]float32) error {
+		for _, block := range dst[:3] {
+			block[0] = float32(math.NaN())
+		}
+		return nil
+	}
+	warm := complete(t, e, ask(ids))
+	require.Equal(t, 1, store.loads)
+	require.Equal(t, 63, warm.cached)
+	requireSame(t, cold, warm)
+	requireSame(t, cold, complete(t, e, ask(ids)))
+}
+
+// A request that is cancelled halfway leaves only blocks in the own cache that
+// hold what they are said to.
+func TestCancelledRequestLeavesNoHoles(t *testing.T) {
+	store := newMemStore(16, 16)
+	ids := prompt(17, 100)
+	want := complete(t, newEngine(t, func(c *Config) { c.Store = store }), ask(ids[:48]))
+	require.Zero(t, want.cached)
+
+	e := newEngine(t, func(c *Config) { c.Store, c.PrefixCaching = store, true })
+	ctx, cancel := context.WithCancel(t.Context())
+	store.loaded = func([][]float32) error { cancel(); return nil }
+	e.Handler().ServeHTTP(httptest.NewRecorder(), completionRequest(t, ask(ids)).WithContext(ctx))
+	eventually(t, func() bool { return e.load() == load{} }, "the request has ended")
+
+	store.loaded = nil
+	again := complete(t, e, ask(ids))
+	require.Equal(t, 48, again.cached)
+	require.InDelta(t, 48, series(t, e, "vllm:prefix_cache_hits_total"), 0)
+	requireSame(t, complete(t, newEngine(t, nil), ask(ids)), again)
 }

@@ -232,3 +232,18 @@ func TestRequestIDs(t *testing.T) {
 	require.Contains(t, w.Body.String(), `{"id":"cmpl-mine\"<1>",`)
 	require.Regexp(t, `^\{"id":"cmpl-[0-9a-f]{16}"`, post(t, e, "/v1/completions", ask(prompt(1, 5)).with(whole)).Body.String())
 }
+
+// A block that a running sequence holds costs the next one nothing.
+func TestSharedBlocksCostNothing(t *testing.T) {
+	p := newPool(4)
+	keys := []blockKey{rootKey("a", ""), rootKey("b", "")}
+	first, _ := p.reserve(nil, 3)
+	p.publish(first[0], keys[0])
+	p.publish(first[1], keys[1])
+	second, hits := p.reserve(keys, 3)
+	require.Equal(t, 2, hits)
+	require.Equal(t, first[:2], second[:2])
+	third, _ := p.reserve(keys, 3)
+	require.Nil(t, third, "no block is left")
+	require.Equal(t, 4, p.used())
+}
