@@ -109,33 +109,41 @@ func agree(c *Context, r *rand.Rand, s shape) (err error) {
 	return nil
 }
 
-func TestKernelsAgreeWithTheReference(t *testing.T) {
-	_, v := openStandIn(t)
-	shapes := 2000
-	if testing.Short() || raceEnabled {
-		shapes = 100
-	}
+// borderShapes reach every path of the kernels.
+var borderShapes = []shape{
+	{planes: 2, physical: 3, blocks: 2, unit: 16384},              // several rounds of the unrolled loop
+	{planes: 1, physical: 2, blocks: 1, unit: 73728},              // two slices
+	{planes: 1, physical: 2, blocks: 1, unit: 65536 + 24, gap: 8}, // two slices and a tail
+	{planes: 4, physical: 5, blocks: 3, unit: 4100, offset: 1},    // nothing is aligned
+	{planes: 70, physical: 2, blocks: 2, unit: 64},                // many planes
+	{planes: 1, physical: 200, blocks: 180, unit: 32},             // many blocks
+}
+
+// checkAgreement runs the border shapes and some random ones.
+func checkAgreement(t *testing.T, v *Device, random int) {
 	do(t, v, func(c *Context) error {
 		r := rand.New(rand.NewPCG(1, 2))
-		for _, s := range []shape{
-			{planes: 2, physical: 3, blocks: 2, unit: 16384},              // several rounds of the unrolled loop
-			{planes: 1, physical: 2, blocks: 1, unit: 73728},              // two slices
-			{planes: 1, physical: 2, blocks: 1, unit: 65536 + 24, gap: 8}, // two slices and a tail
-			{planes: 4, physical: 5, blocks: 3, unit: 4100, offset: 1},    // nothing is aligned
-			{planes: 70, physical: 2, blocks: 2, unit: 64},                // many planes
-			{planes: 1, physical: 200, blocks: 180, unit: 32},             // many blocks
-		} {
+		for _, s := range borderShapes {
 			if err := agree(c, r, s); err != nil {
 				return err
 			}
 		}
-		for range shapes {
+		for range random {
 			if err := agree(c, r, randomShape(r)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+func TestKernelsAgreeWithTheReference(t *testing.T) {
+	_, v := openStandIn(t)
+	if testing.Short() || raceEnabled {
+		checkAgreement(t, v, 100)
+		return
+	}
+	checkAgreement(t, v, 2000)
 }
 
 // located checks that damage on the device shows in the right units and only
@@ -205,11 +213,15 @@ func located(c *Context, r *rand.Rand, s shape, flips int) (err error) {
 
 func TestDamageIsLocated(t *testing.T) {
 	_, v := openStandIn(t)
+	flips := 100
+	if testing.Short() || raceEnabled {
+		flips = 5
+	}
 	do(t, v, func(c *Context) error {
 		r := rand.New(rand.NewPCG(3, 4))
 		return errors.Join(
-			located(c, r, shape{planes: 4, physical: 6, blocks: 3, unit: 1024}, 100),
-			located(c, r, shape{planes: 2, physical: 4, blocks: 4, unit: 203, gap: 5, offset: 3}, 100),
+			located(c, r, shape{planes: 4, physical: 6, blocks: 3, unit: 1024}, flips),
+			located(c, r, shape{planes: 2, physical: 4, blocks: 4, unit: 203, gap: 5, offset: 3}, flips),
 		)
 	})
 }

@@ -155,6 +155,31 @@ func TestShippedKernelsAgreeWithTheReference(t *testing.T) {
 	}
 }
 
+// A pool may be larger than 4 GiB, so block id times stride needs 64 bits.
+func TestShippedKernelsReachFarBlocks(t *testing.T) {
+	const id, stride, unit = 0xFFFFFFFE, 0x12345670, 48
+	unitBytes, out := make([]byte, unit), make([]byte, 8)
+	far := uint64(poolAddr + id*stride)
+	memory := Memory{
+		{far, unitBytes}, {outAddr, out},
+		{planesAddr, binary.LittleEndian.AppendUint64(nil, poolAddr)}, {idsAddr, binary.LittleEndian.AppendUint32(nil, id)},
+	}
+	run := func(kernel string, params ...uint64) {
+		var packed []byte
+		for _, p := range params {
+			packed = binary.LittleEndian.AppendUint64(packed, p)
+		}
+		_, err := shipped(t)[kernel].Run(Launch{Grid: Dim{1, 1, 1}, Block: Dim{256, 1, 1}, Params: packed, Memory: memory, Junk: bigJunk})
+		require.NoError(t, err)
+	}
+	run("kvfill", planesAddr, idsAddr, stride, unit, 7)
+	want := make([]byte, unit)
+	kvsum.Fill(want, 0, 7)
+	require.Equal(t, want, unitBytes)
+	run("kvsum", outAddr, planesAddr, idsAddr, stride, unit, unit/16, 9)
+	require.Equal(t, kvsum.Sum(want, 9), binary.LittleEndian.Uint64(out))
+}
+
 func BenchmarkKvsum(b *testing.B) {
 	k := shipped(b)["kvsum"]
 	l := newLayout(rand.New(rand.NewPCG(1, 2)), shape{planes: 1, blocks: 1, unit: 32768, slices: 1})
