@@ -49,25 +49,50 @@ func (d Driver) Run(ctx context.Context, requests []row.Request) ([]row.Timeline
 }
 
 // dispatch starts the requests in order. Each sends exactly one ending.
+//
+// The first wave of a closed loop waits behind a gate until all of it is in
+// flight: a server that answers faster than requests can be started would
+// otherwise be measured at less than the concurrency that was asked for.
 func (r *run) dispatch(ctx context.Context) {
 	slots := newSlots(r.Concurrency)
+	wave := 0
+	if r.Schedule == nil {
+		wave = min(r.Concurrency, len(r.requests))
+	}
+	gate := make(chan struct{})
+	if wave == 0 {
+		close(gate)
+	}
+	before := gate // closed when the request before this one has gone to the client
 	for i := range r.requests {
 		if !until(ctx, r.start.Add(r.Schedule.due(i))) || !slots.take(ctx) {
+			if i < wave {
+				close(gate)
+			}
 			r.giveUp(ctx, i)
 			return
 		}
 		// The next one waits until this one runs: goroutines that are
 		// started at once do not run in that order by themselves.
-		running := make(chan struct{})
+		turn, entered, running := before, make(chan struct{}), make(chan struct{})
 		r.working.Go(func() {
 			r.flight.enter()
+			close(entered)
+			<-turn
 			close(running)
 			t := r.Client.Do(ctx, r.requests[i])
 			r.flight.leave()
 			slots.give()
 			r.end(i, t)
 		})
-		<-running
+		<-entered
+		before = running
+		if i == wave-1 {
+			close(gate)
+		}
+		if i >= wave-1 {
+			<-running
+		}
 	}
 }
 

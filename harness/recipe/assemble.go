@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/openai"
@@ -34,7 +35,31 @@ const (
 	quietPolls   = 3 // a store must look idle so often in a row
 )
 
-func (s spec) supports(f row.Feature) bool { return slices.Contains(s.features, f) }
+// On is the row of that name on services that somebody else has started.
+func On(name string, e Endpoints) (row.Row, error) {
+	s, ok := specs[name]
+	if !ok {
+		return nil, fmt.Errorf("row %s is not built in this version; built are %s", name, strings.Join(builtNames(), ", "))
+	}
+	return attachedRow{spec: s, endpoints: e}, nil
+}
+
+// attachedRow is a spec on endpoints that are already there.
+type attachedRow struct {
+	spec
+	endpoints Endpoints
+}
+
+// Start assembles a server; what the endpoints' Close does, its Close does.
+func (r attachedRow) Start(_ context.Context, env row.Env) (*row.Server, error) {
+	return r.assemble(r.endpoints, env), nil
+}
+
+// Name is the name of the row.
+func (s spec) Name() string { return s.name }
+
+// Supports says whether the row can do f.
+func (s spec) Supports(f row.Feature) bool { return slices.Contains(s.features, f) }
 
 // assemble makes a server out of endpoints.
 func (s spec) assemble(e Endpoints, env row.Env) *row.Server {

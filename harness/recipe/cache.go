@@ -25,7 +25,7 @@ type cacheControl struct {
 // method says how Cold works, for the manifest.
 func (c *cacheControl) method() string {
 	switch {
-	case !c.spec.supports(row.Reset):
+	case !c.spec.Supports(row.Reset):
 		return "nothing to empty"
 	case c.spec.external:
 		return "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt"
@@ -38,7 +38,7 @@ func (c *cacheControl) method() string {
 // success:false, so it is asked again until it says true or ctx ends. One that
 // does not say is taken at its word here: the proof of the reset will tell.
 func (c *cacheControl) Cold(ctx context.Context) error {
-	if !c.spec.supports(row.Reset) {
+	if !c.spec.Supports(row.Reset) {
 		return nil
 	}
 	for {

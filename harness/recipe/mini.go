@@ -31,13 +31,9 @@ func MiniModel(name string) (model.Config, error) {
 
 // builtRow is a spec on the miniature stack.
 type builtRow struct {
-	spec  spec
+	spec
 	stack Mini
 }
-
-func (r builtRow) Name() string { return r.spec.name }
-
-func (r builtRow) Supports(f row.Feature) bool { return r.spec.supports(f) }
 
 // Start brings up the services of the row and assembles a server on them. The
 // server's Close ends them.
@@ -47,11 +43,11 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		return nil, err
 	}
 	stack, err := mini.Start(ctx, mini.Config{
-		Row: r.spec.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
+		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
 		Faults: r.stack.Faults, Log: env.Log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.spec.name, err)
+		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.name, err)
 	}
 	endpoints := Endpoints{
 		Engine: stack.EngineURL(), Backend: stack.StoreURL(), Model: stack.ModelName(),
@@ -61,7 +57,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		},
 		Close: stack.Close,
 	}
-	return r.spec.assemble(endpoints, env), nil
+	return r.assemble(endpoints, env), nil
 }
 
 // An Estimator says how long the miniature engine computes, from a short

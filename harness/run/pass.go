@@ -97,7 +97,8 @@ func (c *Cell) check(p *Pass, report load.Report) []row.Finding {
 	for i, t := range p.Timelines {
 		found := verdict.CheckRequest(p.Phase, p.Requests[i], t)
 		if len(found) == 0 {
-			found = verdict.CheckHit(p.Phase, t, p.Expected.Requests[i], c.server.Law.Name)
+			found = append(verdict.CheckTokens(p.Phase, t, c.server.Vocab),
+				verdict.CheckHit(p.Phase, t, p.Expected.Requests[i], c.server.Law.Name)...)
 		}
 		findings = append(findings, found...)
 		if cached, ok := t.Cached(); ok {
