@@ -26,7 +26,7 @@ func TestGPUCompilesTheKernels(t *testing.T) {
 }
 
 func TestGPUKernelsAgreeWithTheReference(t *testing.T) {
-	checkAgreement(t, openGPU(t), 5000)
+	checkAgreement(t, openGPU(t), 1000)
 }
 
 func TestGPUKernelsAgreeOnLargeMemory(t *testing.T) {
@@ -71,7 +71,7 @@ func TestGPUTransfers(t *testing.T) {
 	checkTransfers(t, openGPU(t), transfers(4<<20, 64<<10))
 }
 
-func TestGPUChecksumIsBoundByMemory(t *testing.T) {
+func TestGPUChecksumOfAGibibyte(t *testing.T) {
 	var r checksumRates
 	do(t, openGPU(t), func(c *Context) (err error) { r, err = measureChecksum(c, 32<<10, 1<<30, 20); return err })
 	t.Logf("checksum %.0f GB/s, memory %.0f GB/s, %.0f %%", r.checksum/1e9, r.memory/1e9, 100*r.checksum/r.memory)
