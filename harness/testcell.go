@@ -54,7 +54,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
 	require.NoError(tb, err)
 	if _, err := workload.Plan(params); err != nil {
-		tb.Skipf("-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
+		Missing(tb, "-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
 	}
 
 	rows, _, err := recipe.Select(spec.Row, recipe.Mini{Model: name, Faults: spec.Faults})
@@ -101,4 +101,14 @@ func mustCreate(tb testing.TB, results string) *artifact.Run {
 	created, err := artifact.Create(results, time.Now())
 	require.NoError(tb, err)
 	return created
+}
+
+// Missing says that something which the test needs is not here, and how to get
+// it: a skip, which -require turns into a failure.
+func Missing(tb testing.TB, format string, args ...any) {
+	tb.Helper()
+	if settings.Require {
+		tb.Fatalf("-require: "+format, args...)
+	}
+	tb.Skipf(format, args...)
 }

@@ -66,8 +66,8 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	client := openai.New(openai.Config{BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout)})
 	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
 	engine := probe.New(engineProbe, e.Engine+"/metrics", admin)
-	facts := maps.Clone(e.Facts)
-	facts["reuse_mode"] = s.reuse
+	facts := map[string]string{"reuse_mode": s.reuse}
+	maps.Copy(facts, e.Facts)
 
 	cache := &cacheControl{spec: s, client: client, engine: engine, backend: e.Backend, http: admin}
 	facts["cold"] = cache.method()
