@@ -140,7 +140,7 @@ func checkAgreement(t *testing.T, v *Device, random int) {
 func TestKernelsAgreeWithTheReference(t *testing.T) {
 	_, v := openStandIn(t)
 	if testing.Short() || raceEnabled {
-		checkAgreement(t, v, 100)
+		checkAgreement(t, v, 50)
 		return
 	}
 	checkAgreement(t, v, 2000)

@@ -1,0 +1,5 @@
+//go:build race
+
+package ptxrun
+
+const raceEnabled = true

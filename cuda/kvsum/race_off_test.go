@@ -1,0 +1,5 @@
+//go:build !race
+
+package kvsum
+
+const raceEnabled = false
