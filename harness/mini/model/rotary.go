@@ -36,3 +36,17 @@ func (r rotary) turn(heads []float32, position int) {
 		}
 	}
 }
+
+// turnBack undoes turn.
+func (r rotary) turnBack(heads []float32, position int) {
+	sin := r.sin[position*r.half : (position+1)*r.half]
+	cos := r.cos[position*r.half : (position+1)*r.half]
+	for at := 0; at < len(heads); at += 2 * r.half {
+		low, high := heads[at:at+r.half], heads[at+r.half:at+2*r.half]
+		for i, x := range low {
+			y := high[i]
+			low[i] = x*cos[i] + y*sin[i]
+			high[i] = y*cos[i] - x*sin[i]
+		}
+	}
+}
