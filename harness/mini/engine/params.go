@@ -22,7 +22,11 @@ type params struct {
 	continuousUsage bool
 	returnTokenIDs  bool
 	salt            string
+	skips
 }
+
+// skips switch the external cache off for one request.
+type skips struct{ load, save bool }
 
 // readParams reads the common members and refuses what cannot be served.
 func (e *Engine) readParams(f *fields) params {
@@ -32,6 +36,7 @@ func (e *Engine) readParams(f *fields) params {
 	p.readStreamOptions(f)
 	p.returnTokenIDs, _ = f.boolean("return_token_ids")
 	p.salt = readSalt(f)
+	p.skips = readSkips(f)
 
 	p.ignoreEOS, _ = f.boolean("ignore_eos")
 	if skip, ok := f.boolean("skip_special_tokens"); ok {
@@ -94,6 +99,21 @@ func readSalt(f *fields) string {
 		f.fail(badParam("cache_salt", nil, "Parameter 'cache_salt' must be at most %d characters and must not contain '@', '/', '\\\\', or NUL.", maxSaltLength))
 	}
 	return salt
+}
+
+// readSkips reads the two members of kv_transfer_params that DaseR's connector
+// knows. Those of other connectors are ignored, as vLLM does.
+func readSkips(f *fields) skips {
+	transfer := f.object("kv_transfer_params")
+	if transfer == nil {
+		return skips{}
+	}
+	load, _ := transfer.boolean("daser_skip_load")
+	save, _ := transfer.boolean("daser_skip_save")
+	if transfer.err != nil {
+		f.fail(transfer.err)
+	}
+	return skips{load, save}
 }
 
 func (p *params) readStops(f *fields, e *Engine) {

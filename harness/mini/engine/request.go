@@ -32,7 +32,7 @@ func (e *Engine) newRequest(r *http.Request, prefix string, p params, prompts []
 	room := 0
 	for i, prompt := range prompts {
 		s := &sequence{
-			sampling: p.sampling, id: fmt.Sprintf("%s-%d", q.id, i), index: i, prompt: prompt, salt: p.salt, arrived: now,
+			sampling: p.sampling, id: fmt.Sprintf("%s-%d", q.id, i), index: i, prompt: prompt, salt: p.salt, skips: p.skips, arrived: now,
 			tokens:   append(make([]int32, 0, len(prompt)+1), prompt...),
 			sampler:  model.NewSampler(p.seed, p.temperature),
 			stopText: newStopText(p.stops),

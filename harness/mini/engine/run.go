@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kvproof/kvproof/harness/mini/kv"
 	"github.com/kvproof/kvproof/harness/mini/model"
 )
 
@@ -131,7 +130,11 @@ func (e *Engine) loadExternal(s *sequence) (found int, err error) {
 	if store == nil {
 		return 0, nil
 	}
-	r := kv.Request{ID: s.id, Tokens: s.prompt, Salt: s.salt}
+	if s.skips.load {
+		e.metrics.lookedUp(len(s.prompt)-s.local, 0)
+		return 0, nil
+	}
+	r := s.asked()
 	found, err = store.Lookup(s.ctx, r)
 	if err != nil {
 		e.log.Printf("request %s: looking up %d tokens in the external cache: %v", s.id, len(s.prompt), err)
@@ -164,15 +167,15 @@ func (e *Engine) destination(s *sequence, n int) [][]float32 {
 	return dst
 }
 
-// storeExternal gives the prompt to the store, unless all of its whole chunks
-// came from there.
+// storeExternal gives the prompt to the store, unless the request skips saving
+// or all of its whole chunks came from there.
 func (e *Engine) storeExternal(s *sequence, found int) error {
 	store := e.config.Store
-	if store == nil || len(s.prompt)/store.Chunk()*store.Chunk() <= found {
+	if store == nil || s.skips.save || len(s.prompt)/store.Chunk()*store.Chunk() <= found {
 		return nil
 	}
 	src := views(s.blocks[:blocksFor(len(s.prompt), e.config.BlockSize)])
-	r := kv.Request{ID: s.id, Tokens: s.prompt, Salt: s.salt}
+	r := s.asked()
 	// The KV is complete: it is worth keeping even if the client leaves now.
 	if err := store.Store(context.WithoutCancel(s.ctx), r, src); err != nil {
 		return fmt.Errorf("storing %d tokens in the external cache: %w", len(s.prompt), err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kvproof/kvproof/harness/mini/kv"
 	"github.com/kvproof/kvproof/harness/mini/model"
 	"github.com/kvproof/kvproof/harness/mini/tokenizer"
 )
@@ -51,6 +52,7 @@ type sequence struct {
 	index   int    // of the prompt in its request
 	prompt  []int32
 	salt    string
+	skips   skips
 	arrived time.Time
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -72,6 +74,11 @@ type sequence struct {
 	logits    []float32
 	masked    []float32 // logits without the tokens that min_tokens forbids
 	stopText  *stopText
+}
+
+// asked is the prompt as a store sees it.
+func (s *sequence) asked() kv.Request {
+	return kv.Request{ID: s.id, Tokens: s.prompt, Salt: s.salt, SkipLoad: s.skips.load, SkipSave: s.skips.save}
 }
 
 // send never blocks: out has room.

@@ -10,6 +10,11 @@ type Request struct {
 	ID     string  // the engine's request id
 	Tokens []int32 // the whole prompt
 	Salt   string  // isolates: equal tokens under different salts never share
+
+	// What the client asked of the cache for this request alone. The engine
+	// obeys: a store sees neither a Lookup nor a Load of a request that skips
+	// loading, and no Store of one that skips saving.
+	SkipLoad, SkipSave bool
 }
 
 // A Store keeps the KV of prompts in chunks of Chunk tokens. All methods are
