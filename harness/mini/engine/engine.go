@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net/http"
 	"sync"
 	"time"
 
@@ -201,5 +200,3 @@ func (e *Engine) resetCaches(ctx context.Context, external bool) (bool, error) {
 	}
 	return true, nil
 }
-
-var _ http.Handler = (*router)(nil)
