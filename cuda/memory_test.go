@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +47,51 @@ func TestMemory(t *testing.T) {
 	require.Nil(t, v.Dead())
 }
 
+func TestSynchronousCopiesHaveArrived(t *testing.T) {
+	_, v := openStandIn(t)
+	do(t, v, func(c *Context) (err error) {
+		p, err := c.Alloc(64)
+		if err != nil {
+			return err
+		}
+		defer leave(&err, func() error { return c.Free(p) })
+		h, err := c.AllocHost(Pinned, 64)
+		if err != nil {
+			return err
+		}
+		defer leave(&err, func() error { return c.FreeHost(h) })
+		s, err := c.NewStream() // which does not wait for the default one
+		if err != nil {
+			return err
+		}
+		defer leave(&err, func() error { return c.DestroyStream(s) })
+		for _, step := range []struct {
+			name string
+			do   func() error
+			want string
+		}{
+			{"Write", func() error { return c.Write(p, []byte("written.")) }, "written."},
+			{"Copy", func() error { return errors.Join(c.Write(p+8, []byte("copied..")), c.Copy(p, p+8, 8)) }, "copied.."},
+		} {
+			err := errors.Join(step.do(), c.ReadAsync(h, 0, 8, p, s), c.Sync(s))
+			if got := string(h.Bytes[:8]); err != nil || got != step.want {
+				return fmt.Errorf("after %s another stream sees %q, want %q: %w", step.name, got, step.want, err)
+			}
+		}
+		return nil
+	})
+}
+
+// sharedMappings counts the mappings of Registered memory in this process; -1 if
+// they cannot be read.
+func sharedMappings() int {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return -1
+	}
+	return strings.Count(string(maps), "/dev/shm/kvproof-")
+}
+
 func TestHostMemory(t *testing.T) {
 	s, v := openStandIn(t)
 	for _, kind := range []HostKind{Pinned, Pageable, Registered} {
@@ -83,6 +130,14 @@ func TestHostMemory(t *testing.T) {
 		err := v.Do(func(c *Context) error { _, err := c.AllocHost(Registered, 4096); return err })
 		require.ErrorIs(t, err, OutOfMemory)
 		require.ErrorContains(t, err, "allocating 4096 bytes of registered host memory")
+	})
+	require.Zero(t, sharedMappings(), "mappings left behind")
+	do(t, v, func(c *Context) error {
+		h, err := c.AllocHost(Registered, 4096)
+		if err == nil && sharedMappings() != 1 {
+			err = errors.New("registered memory is no mapping of /dev/shm")
+		}
+		return errors.Join(err, c.FreeHost(h))
 	})
 }
 

@@ -101,6 +101,14 @@ func TestRequestIsTheFoldOfAllUnits(t *testing.T) {
 	require.Equal(t, chunk, table.Chunk(1, 3))
 }
 
+func TestPoolReachesTheLastByteAndNoFurther(t *testing.T) {
+	p := newPool(1, 4)
+	p.Planes[0] = p.Planes[0][:3*48+40]
+	require.NoError(t, p.Fill([]uint32{3}, 1))
+	p.Planes[0] = p.Planes[0][:3*48+39]
+	require.ErrorContains(t, p.Fill([]uint32{3}, 1), "it ends at byte 184 of 183")
+}
+
 func TestPoolRefusesBlocksOutside(t *testing.T) {
 	for _, c := range []struct {
 		name   string
