@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,11 @@ func TestFaults(t *testing.T) {
 	for _, f := range fault.All() {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
-			cell, server := harness.StartCell(t, harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}})
+			spec := harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}}
+			if f == fault.Stall {
+				spec.Stall = time.Second
+			}
+			cell, server := harness.StartCell(t, spec)
 			findings := run.Start(t.Context(), server, settings.BlockSize)
 			if len(findings) == 0 {
 				findings = everything(t, cell)

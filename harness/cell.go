@@ -70,6 +70,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	state.cell = run.NewCell(server, run.Config{
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
 		Reuse: r.Supports(row.Reuse), Reset: r.Supports(row.Reset), Logprobs: r.Supports(row.Logprobs),
+		Lossy: r.Supports(row.Lossy), SkipReuse: r.Supports(row.SkipReuse),
 		Exact: true, ProofRequests: proofRequests, Command: s.manifest.Command,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },

@@ -34,7 +34,7 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 					}
 				})
 				for _, w := range workloads {
-					if !slices.ContainsFunc(s.selection.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name }) {
+					if !s.selected(w) || !applies(r, w) {
 						continue
 					}
 					state := &cellState{} // outlives the repeats of -count
@@ -48,6 +48,16 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 			})
 		})
 	}
+}
+
+func (s *session) selected(w fixtures.Workload) bool {
+	return slices.ContainsFunc(s.selection.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name })
+}
+
+// applies says whether a row can do anything with a workload: one that reuses
+// documents needs prompts that are made of them.
+func applies(r row.Row, w fixtures.Workload) bool {
+	return w.Documents || !r.Supports(row.Documents)
 }
 
 // A sharedServer is the server of one row, started when it is first needed.

@@ -25,8 +25,7 @@ type Settings struct {
 	Results     string
 	Require     bool
 
-	given map[string]string // flags and variables that were set, by flag name, as the user spelt them
-	errs  []error           // variables that do not parse
+	errs []error // variables that do not parse
 }
 
 // DefaultStack is the stack of -stack's default. A build tag that adds another

@@ -56,6 +56,16 @@ func (s *session) printPlan(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "# workload %s: %d requests, %d prompt tokens%s\n", wl.Name, len(plan.Requests), plan.PromptTokens(), note)
 	}
+	for _, r := range sel.rows {
+		for _, wl := range sel.workloads {
+			if !applies(r, wl) {
+				fmt.Fprintf(w, "# not applicable: workload %s has no documents, which row %s reuses\n", wl.Name, r.Name())
+			}
+		}
+	}
+	for _, reason := range sel.inapplicable {
+		fmt.Fprintf(w, "# not applicable: %v\n", reason)
+	}
 	estimate, err := s.estimate()
 	if err != nil {
 		return err
@@ -74,6 +84,9 @@ func (s *session) estimate() (time.Duration, error) {
 	var total time.Duration
 	for _, r := range s.selection.rows {
 		for _, w := range s.selection.workloads {
+			if !applies(r, w) {
+				continue
+			}
 			plan, err := w.Plan(s.selection.params)
 			if err != nil {
 				return 0, err
@@ -93,7 +106,7 @@ func cellTime(e *recipe.Estimator, r row.Row, plan fixtures.Plan) (total time.Du
 	oracle := fixtures.NewOracle(law)
 	cold := oracle.Expect(plan, 1)
 	oracle.Store(plan)
-	warm := oracle.Expect(plan, 1)
+	warm := oracle.Expect(plan.Again(), 1)
 	for i, request := range plan.Requests {
 		for _, hit := range []int{cold.Requests[i].Min, warm.Requests[i].Min} {
 			total += e.Request(len(request.Prompt), hit, request.Output)

@@ -16,11 +16,12 @@ import (
 
 // A selection is what valid settings come to.
 type selection struct {
-	rows      []row.Row
-	missing   []string // rows of "all" that this build lacks
-	workloads []fixtures.Workload
-	params    fixtures.Params
-	results   string
+	rows         []row.Row
+	missing      []string // rows of "all" that this build lacks
+	workloads    []fixtures.Workload
+	inapplicable []error // workloads of "all" that the sizes leave no room for
+	params       fixtures.Params
+	results      string
 }
 
 func rowNames() []string      { return recipe.Names() }
@@ -78,12 +79,25 @@ func (s *Settings) resolve() (selection, error) {
 		Context: model.Context, Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
 	}
 	// Plans are pure: what cannot be planned is known now.
+	fitting := sel.workloads[:0:0]
 	for _, w := range sel.workloads {
-		if _, err := w.Plan(sel.params); err != nil {
+		switch _, err := w.Plan(sel.params); {
+		case err == nil:
+			fitting = append(fitting, w)
+		case s.Workload == "all" && tooShort(err):
+			sel.inapplicable = append(sel.inapplicable, s.planError(w.Name, err))
+		default:
 			errs = append(errs, s.planError(w.Name, err))
 		}
 	}
+	sel.workloads = fitting
 	return sel, errors.Join(errs...)
+}
+
+// tooShort says that a workload needs longer prompts than -inputlen.
+func tooShort(err error) bool {
+	var param *fixtures.ParamError
+	return errors.As(err, &param) && param.Param == "InputLen" && strings.HasPrefix(param.Want, "at least")
 }
 
 // planError names the flag behind what a workload refuses.

@@ -27,7 +27,7 @@ type TestCell struct {
 	OutputLen   int    // default 32: the least that can be called identical
 	Faults      []fault.Fault
 	Results     string        // directory for artifacts; empty: none
-	Stall       time.Duration // default 2 s
+	Stall       time.Duration // default 20 s: a busy machine is no stall
 }
 
 // smallContext is the context of the small model; longer prompts need the
@@ -62,7 +62,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	concurrency := cmp.Or(spec.Concurrency, 2)
 	server, err := rows[0].Start(tb.Context(), row.Env{
 		BlockSize: blockSize, Concurrency: concurrency, Model: name, Log: tb.Output(),
-		Stall: cmp.Or(spec.Stall, 2*time.Second),
+		Stall: cmp.Or(spec.Stall, 20*time.Second),
 	})
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
@@ -73,6 +73,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	config := run.Config{
 		Workload: workload, Params: params, Concurrency: concurrency,
 		Reuse: rows[0].Supports(row.Reuse), Reset: rows[0].Supports(row.Reset), Logprobs: rows[0].Supports(row.Logprobs),
+		Lossy: rows[0].Supports(row.Lossy), SkipReuse: rows[0].Supports(row.SkipReuse),
 		Exact: true, ProofRequests: proofRequests, ResetTimeout: 2 * time.Second,
 	}
 	if spec.Results != "" {
@@ -87,6 +88,9 @@ func EachCell(t *testing.T, body func(t *testing.T, cell *run.Cell, server *row.
 	for _, r := range current.selection.rows {
 		t.Run("backend="+r.Name(), func(t *testing.T) {
 			for _, w := range current.selection.workloads {
+				if !applies(r, w) {
+					continue
+				}
 				t.Run("workload="+w.Name, func(t *testing.T) {
 					cell, server := StartCell(t, TestCell{Row: r.Name(), Workload: w.Name})
 					body(t, cell, server)

@@ -27,6 +27,7 @@ const (
 	OutputDiffers         Code = "output-differs"           // warm output is not the cold output
 	LogprobShift          Code = "logprob-shift"            // tokens agree, logprobs before any divergence moved
 	LogprobNull           Code = "logprob-null"             // a null logprob: not finite in the model
+	KVDiffers             Code = "kv-differs"               // delivered KV is not what the model computes for its tokens
 	StaleCache            Code = "stale-cache"              // KV of other weights was served
 	BlockSizeIgnored      Code = "block-size-ignored"       // a server runs with another block size than asked
 	LoadNotDelivered      Code = "load-not-delivered"       // fewer requests in flight than asked for

@@ -17,11 +17,13 @@ type Feature string
 
 // The features.
 const (
-	Reuse     Feature = "reuse"     // a repeated prompt can hit: the row has a cache
-	Reset     Feature = "reset"     // Cold empties the cache, which is proved each cycle
-	Streaming Feature = "streaming" // tokens arrive one by one, so TTFT is ours
-	Logprobs  Feature = "logprobs"  // the proof can compare logprobs
-	Documents Feature = "documents" // only workloads with documents apply
+	Reuse     Feature = "reuse"      // a repeated prompt can hit: the row has a cache
+	Reset     Feature = "reset"      // Cold empties the cache, which is proved each cycle
+	Streaming Feature = "streaming"  // tokens arrive one by one, so TTFT is ours
+	Logprobs  Feature = "logprobs"   // the proof can compare logprobs
+	Documents Feature = "documents"  // only workloads with documents apply
+	Lossy     Feature = "lossy"      // outputs after a hit differ by design; the KV itself is checked
+	SkipReuse Feature = "skip-reuse" // a request can be answered without the cache
 )
 
 // A Row says what one KV-cache configuration is and can do.
@@ -53,8 +55,31 @@ type Server struct {
 	Cache     Cache
 	Probes    []Probe
 	Witnesses []Witness
-	BlockSize []BlockSizeReader // one per server that can tell
+	BlockSize []BlockSizeReader                                // one per server that can tell
+	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
 	Close     func(context.Context) error
+}
+
+// An Upload is what storing the documents of a plan took, until they could be
+// read.
+type Upload struct {
+	Documents int
+	Took      time.Duration
+}
+
+// A KVCheck compares the KV that a cache delivers with what the model computes
+// for the same tokens, while it is on.
+type KVCheck interface {
+	Start(context.Context) error
+	Stop(context.Context) (KVReport, error)
+}
+
+// A KVReport is what a KVCheck saw: how many pieces it compared, and in words
+// each one that differed.
+type KVReport struct {
+	Checked    int      `json:"checked"`
+	Mismatches []string `json:"mismatches"`
 }
 
 // A Client sends one request and stamps every chunk of the answer.

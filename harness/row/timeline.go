@@ -1,6 +1,10 @@
 package row
 
-import "time"
+import (
+	"time"
+
+	"github.com/kvproof/kvproof/fixtures"
+)
 
 // A Request is one completion to ask a server for, as token ids.
 type Request struct {
@@ -10,8 +14,10 @@ type Request struct {
 	IgnoreEOS   bool
 	Temperature float64
 	Seed        uint64
-	Logprobs    int    // top logprobs per token; 0: none
-	CacheSalt   string // empty: not sent
+	Logprobs    int             // top logprobs per token; 0: none
+	CacheSalt   string          // empty: not sent
+	Parts       *fixtures.Parts // what Prompt is made of; nil: one piece
+	SkipReuse   bool            // answer without the cache, where the row can
 }
 
 // A Status says how a request ended. The reader of the stream sets it; the

@@ -14,9 +14,12 @@ import (
 // shows.
 type Result struct {
 	Cycle      int
+	Upload     row.Upload // of rows whose documents are stored apart from the requests
 	Cold, Warm Pass
+	Reference  Pass // recomputes what the warm pass asked, where the cold pass asked something else
 	Comparison verdict.Comparison
 	Verdict    verdict.Verdict
+	KV         row.KVReport // of the proof
 	Findings   []row.Finding
 }
 
@@ -39,148 +42,138 @@ func (c *Cell) Cycle(ctx context.Context) (Result, []row.Finding, error) {
 	c.cycle++
 	params := c.config.Params
 	params.Cycle = number
-	return c.passes(ctx, number, params, 0, fmt.Sprintf("cycle-%d", number))
+	return c.run(ctx, &cycle{
+		Cell: c, params: params, minimum: 1,
+		record: c.config.Artifacts.Cycle(fmt.Sprintf("cycle-%d", number)),
+	})
 }
 
-// passes runs both passes over the plan of params and keeps what they showed.
-func (c *Cell) passes(ctx context.Context, number int, params fixtures.Params, logprobs int, name string) (Result, []row.Finding, error) {
-	result := Result{Cycle: number}
-	plan, err := c.config.Workload.Plan(params)
+// A cycle is one run over one plan.
+type cycle struct {
+	*Cell
+	params   fixtures.Params
+	proof    bool
+	logprobs int // top logprobs to ask for
+	minimum  int // compared tokens that a request needs
+	record   *artifact.Cycle
+
+	plan   fixtures.Plan
+	cache  *oracles
+	result Result
+}
+
+// run makes the plan, runs both passes over it and keeps what they showed.
+func (c *Cell) run(ctx context.Context, y *cycle) (Result, []row.Finding, error) {
+	y.result.Cycle = y.params.Cycle
+	plan, err := c.config.Workload.Plan(y.params)
 	if err != nil {
-		return result, nil, fmt.Errorf("planning %s: %w", c.config.Workload.Name, err)
+		return y.result, nil, fmt.Errorf("planning %s: %w", c.config.Workload.Name, err)
 	}
-	if number == proofCycle {
-		lengthen(plan, params.Context)
+	if y.proof {
+		lengthen(plan.Requests, y.params.Context)
+		lengthen(plan.Warm, y.params.Context)
 	}
-	record := c.config.Artifacts.Cycle(name)
-	err = c.coldAndWarm(ctx, &result, plan, params, logprobs, record)
+	y.plan, y.cache = plan, newOracles(c.server)
+	err = y.passes(ctx)
 	if err == nil {
-		err = c.record(record, plan, &result)
+		err = y.keepFindings()
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
-	return result, result.Findings, err
+	return y.result, y.result.Findings, err
 }
 
-// coldAndWarm stops at the first phase that cannot be built upon: a warm pass
-// over a plan whose cold pass failed would only repeat its findings.
-func (c *Cell) coldAndWarm(ctx context.Context, result *Result, plan fixtures.Plan, params fixtures.Params, logprobs int, record *artifact.Cycle) (err error) {
-	if result.Findings, err = c.goCold(ctx, params); err != nil || len(result.Findings) > 0 {
+// passes stops at the first phase that cannot be built upon: a warm pass over
+// a plan whose cold pass failed would only repeat its findings.
+func (y *cycle) passes(ctx context.Context) (err error) {
+	if err := y.goCold(ctx); err != nil || len(y.result.Findings) > 0 {
 		return err
 	}
-	cache := newOracles(c.server)
-	result.Cold, err = c.pass(ctx, "cold", result.Cycle, plan, cache, logprobs, record)
-	result.Findings = append(result.Findings, result.Cold.Findings...)
-	if err != nil || result.Cold.failed() {
+	if y.server.Upload != nil {
+		if err := y.upload(ctx); err != nil || len(y.result.Findings) > 0 {
+			return err
+		}
+	}
+	if y.result.Cold, err = y.pass(ctx, "cold", y.plan); err != nil || y.result.Cold.failed() {
 		return err
 	}
-	cache.store(plan)
-	result.Warm, err = c.pass(ctx, "warm", result.Cycle, plan, cache, logprobs, record)
-	result.Findings = append(result.Findings, result.Warm.Findings...)
-	if err != nil || result.Warm.failed() {
+	y.cache.store(y.plan)
+	if err := y.checked(ctx, func() error {
+		y.result.Warm, err = y.pass(ctx, "warm", y.plan.Again())
+		return err
+	}); err != nil || y.result.Warm.failed() {
 		return err
 	}
-	result.Comparison = verdict.Compare(result.Cold.Timelines, result.Warm.Timelines)
-	minimum := 1
-	if logprobs > 0 {
-		minimum = proofMinimum
+	against := y.result.Cold
+	if y.plan.Warm != nil {
+		if y.result.Reference, err = y.reference(ctx); err != nil || y.result.Reference.failed() {
+			return err
+		}
+		against = y.result.Reference
 	}
-	var found []row.Finding
-	result.Verdict, found = verdict.Judge(result.Comparison, verdict.Options{
-		MinTokens: minimum, Exact: c.config.Exact, Logprobs: logprobs > 0, Phase: "warm",
-	})
-	result.Findings = append(result.Findings, found...)
+	y.compare(against)
 	return nil
 }
 
-// goCold makes the cache empty and, where the row promises that it is, proves
-// it with a sacrificial prompt: cached before the reset, absent after it.
-func (c *Cell) goCold(ctx context.Context, params fixtures.Params) ([]row.Finding, error) {
-	if !c.config.Reuse {
-		return nil, ctx.Err()
-	}
-	if !c.config.Reset {
-		return nil, c.server.Cache.Cold(ctx)
-	}
-	prompt := fixtures.Sacrificial(params)
-	ask := func(step string) (int, []row.Finding) {
-		request := row.Request{ID: "sacrificial-" + step, Prompt: prompt, MaxTokens: 1, IgnoreEOS: true}
-		got := c.server.Client.Do(ctx, request)
-		found := verdict.CheckRequest("reset", request, got)
-		cached, ok := got.Cached()
-		if len(found) == 0 && !ok {
-			found = append(found, row.Finding{
-				Code: row.WitnessMissing, Phase: "reset", Request: request.ID,
-				Evidence: "usage does not say how many prompt tokens were cached",
-				Advice:   "without it a reset cannot be proved; switch prompt-token details on at the server",
-			})
-		}
-		return cached, found
-	}
-
-	for _, step := range []string{"store", "load"} {
-		cached, found := ask(step)
-		if len(found) > 0 {
-			return found, ctx.Err()
-		}
-		if err := settle(ctx, c.server); err != nil {
-			return []row.Finding{settleFinding("reset", err)}, ctx.Err()
-		}
-		want := c.server.Law.Returned(len(prompt), len(prompt)/c.server.Law.Unit*c.server.Law.Unit)
-		if step == "load" && cached != want {
-			code := row.HitBelowOracle
-			if cached > want {
-				code = row.HitAboveOracle
-			}
-			return []row.Finding{{
-				Code: code, Phase: "reset", Request: "sacrificial-load",
-				Evidence: fmt.Sprintf("a prompt of %d tokens that had just been stored was answered with %d cached tokens, %s gives %d", len(prompt), cached, c.server.Law.Name, want),
-				Advice:   "the cache does not return what it was given, so no reset can be proved on it",
-			}}, ctx.Err()
-		}
-	}
-
-	reset, cancel := context.WithTimeout(ctx, c.config.ResetTimeout)
-	defer cancel()
-	if err := c.server.Cache.Cold(reset); err != nil {
-		return []row.Finding{{
-			Code: row.ResetNotHonoured, Phase: "reset", Evidence: err.Error(),
-			Advice: "a cold pass needs an empty cache: free the blocks in use, or restart the server",
-		}}, ctx.Err()
-	}
-	cached, found := ask("after-reset")
-	if len(found) == 0 && cached != 0 {
-		found = append(found, row.Finding{
-			Code: row.ResetNotHonoured, Phase: "reset", Request: "sacrificial-after-reset",
-			Evidence: fmt.Sprintf("the reset was acknowledged, yet %d of %d tokens of a prompt cached before it still hit", cached, len(prompt)),
-			Advice:   "some tier was not cleared (vLLM leaves a connector's tier alone unless reset_external=true)",
+// upload stores the documents of the plan, where that is not what requests do.
+func (y *cycle) upload(ctx context.Context) (err error) {
+	y.config.Progress(fmt.Sprintf("%s %s upload", y.server.Row, y.config.Workload.Name))
+	y.result.Upload, err = y.server.Upload(ctx, y.requests("upload", y.plan))
+	if err != nil && ctx.Err() == nil {
+		y.found(row.Finding{
+			Code: row.RequestFailed, Phase: "upload", Evidence: err.Error(),
+			Advice: "documents must be stored before anything can reuse them: look at the cache server's log",
 		})
+		return nil
 	}
-	if len(found) > 0 {
-		return found, ctx.Err()
-	}
-	if err := settle(ctx, c.server); err != nil {
-		return []row.Finding{settleFinding("reset", err)}, ctx.Err()
-	}
-	return nil, ctx.Err()
+	return ctx.Err()
 }
 
-func settleFinding(phase string, err error) row.Finding {
-	return row.Finding{
-		Code: row.Stalled, Phase: phase, Evidence: err.Error(),
-		Advice: "look at the store's queue in its status; a warm pass before stores are done measures nothing",
+// reference answers the warm pass's questions without the cache, for plans
+// whose cold pass asked others. Nobody's time is taken.
+func (y *cycle) reference(ctx context.Context) (Pass, error) {
+	timed := y.config.Timed
+	y.config.Timed = func(bool) {}
+	defer func() { y.config.Timed = timed }()
+	if y.config.Reuse && !y.config.SkipReuse {
+		reset, cancel := context.WithTimeout(ctx, y.config.ResetTimeout)
+		defer cancel()
+		if err := y.server.Cache.Cold(reset); err != nil {
+			y.found(resetRefused(err))
+			return Pass{}, ctx.Err()
+		}
 	}
+	y.cache = newOracles(y.server)
+	return y.pass(ctx, "reference", y.plan.Again())
 }
 
-// record leaves the findings and, for the requests that they name, what is
-// needed to ask again.
-func (c *Cell) record(to *artifact.Cycle, plan fixtures.Plan, result *Result) error {
-	for _, f := range result.Findings {
-		if err := to.AppendFinding(f); err != nil {
+// compare holds the warm answers against those that were computed in full.
+func (y *cycle) compare(against Pass) {
+	y.result.Comparison = verdict.Compare(against.Timelines, y.result.Warm.Timelines)
+	if y.config.Lossy {
+		y.result.Verdict = verdict.Lossy
+		return
+	}
+	v, found := verdict.Judge(y.result.Comparison, verdict.Options{
+		MinTokens: y.minimum, Exact: y.config.Exact, Logprobs: y.logprobs > 0, Phase: "warm",
+	})
+	y.result.Verdict = v
+	y.found(found...)
+}
+
+func (y *cycle) found(findings ...row.Finding) {
+	y.result.Findings = append(y.result.Findings, findings...)
+}
+
+// keepFindings leaves the findings and, for the requests that they name, what
+// is needed to ask again.
+func (y *cycle) keepFindings() error {
+	for _, f := range y.result.Findings {
+		if err := y.record.AppendFinding(f); err != nil {
 			return err
 		}
-		if err := to.WriteRepro(c.repro(f, plan, result)); err != nil {
+		if err := y.record.WriteRepro(y.repro(f)); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,12 @@ func (o *oracles) of(law fixtures.Law) *fixtures.Oracle {
 	return oracle
 }
 
-func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan, concurrency int) fixtures.Expectation {
+// expect is what a pass must hit under a law; nothing if its requests skip the
+// cache.
+func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan, concurrency int, skip bool) fixtures.Expectation {
+	if skip {
+		return fixtures.NewOracle(fixtures.NoReuse()).Expect(plan, concurrency)
+	}
 	if o.deferred {
 		return o.of(law).ExpectDeferred(plan)
 	}
@@ -47,9 +52,9 @@ func (o *oracles) store(plan fixtures.Plan) {
 }
 
 // reconcile lays the witnesses of a pass side by side, usage first.
-func (c *Cell) reconcile(p *Pass, plan fixtures.Plan, cache *oracles, before, after map[string]row.Snapshot) []row.Finding {
+func (y *cycle) reconcile(p *Pass, expect func(fixtures.Law) fixtures.Expectation, before, after map[string]row.Snapshot) []row.Finding {
 	usage := verdict.Reading{
-		Witness: "usage", Source: "usage.prompt_tokens_details.cached_tokens", Law: c.server.Law.Name,
+		Witness: "usage", Source: "usage.prompt_tokens_details.cached_tokens", Law: y.server.Law.Name,
 		Expected: p.Expected.Total, Hits: float64(p.HitTokens), State: row.Known, Required: true,
 	}
 	for _, t := range p.Timelines {
@@ -58,16 +63,15 @@ func (c *Cell) reconcile(p *Pass, plan fixtures.Plan, cache *oracles, before, af
 		}
 	}
 	readings := []verdict.Reading{usage}
-	for _, w := range c.server.Witnesses {
+	for _, w := range y.server.Witnesses {
 		count := w.Count(before[w.Probe], after[w.Probe])
 		reading := verdict.Reading{
 			Witness: w.Name, Source: fmt.Sprintf("%s of %s", w.Source, w.Probe), Law: w.Law.Name,
-			Expected: cache.expect(w.Law, plan, c.config.Concurrency).Total,
-			Hits:     count.Hits, State: count.State, Required: w.Required,
+			Expected: expect(w.Law).Total, Hits: count.Hits, State: count.State, Required: w.Required,
 		}
 		if w.Asked != nil && count.HasQueries {
 			reading.Queries = count.Queries
-			for _, r := range plan.Requests {
+			for _, r := range p.Requests {
 				reading.ExpectedQueries += w.Asked(len(r.Prompt))
 			}
 		}

@@ -47,15 +47,17 @@ func (p Pass) failed() bool {
 	return len(p.Timelines) == 0
 }
 
-// pass sends the plan once: counters, requests, settle, counters, checks.
-func (c *Cell) pass(ctx context.Context, phase string, number int, plan fixtures.Plan, cache *oracles, logprobs int, record *artifact.Cycle) (Pass, error) {
-	id := fmt.Sprintf("%s-%s-%d", c.server.Row, c.config.Workload.Name, number)
-	p := Pass{
-		Phase: phase, PromptTokens: plan.PromptTokens(),
-		Requests: requests(id, phase, plan.Requests, logprobs),
-		Expected: cache.expect(c.server.Law, plan, c.config.Concurrency),
+// pass sends a plan once: counters, requests, settle, counters, checks. The
+// findings are the pass's and the cycle's.
+func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p Pass, err error) {
+	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan)}
+	defer func() { y.found(p.Findings...) }()
+	skip := len(p.Requests) > 0 && p.Requests[0].SkipReuse
+	expect := func(law fixtures.Law) fixtures.Expectation {
+		return y.cache.expect(law, plan, y.config.Concurrency, skip)
 	}
-	before, found := c.snapshots(ctx, phase)
+	p.Expected = expect(y.server.Law)
+	before, found := y.snapshots(ctx, phase)
 	p.Findings = append(p.Findings, found...)
 	if err := ctx.Err(); err != nil || len(found) > 0 {
 		return p, err
@@ -63,29 +65,28 @@ func (c *Cell) pass(ctx context.Context, phase string, number int, plan fixtures
 
 	var write error
 	done := 0
-	observe := func(i int, t row.Timeline) {
+	y.config.Timed(true)
+	timelines, report := load.Closed(ctx, y.server.Client, p.Requests, y.config.Concurrency, func(i int, t row.Timeline) {
 		done++
-		c.config.Progress(fmt.Sprintf("%s %s %s %d/%d", c.server.Row, c.config.Workload.Name, phase, done, len(p.Requests)))
-		write = errors.Join(write, record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
-	}
-	c.config.Timed(true)
-	timelines, report := load.Closed(ctx, c.server.Client, p.Requests, c.config.Concurrency, observe)
-	c.config.Timed(false)
+		y.config.Progress(fmt.Sprintf("%s %s %s %d/%d", y.server.Row, plan.Workload, phase, done, len(p.Requests)))
+		write = errors.Join(write, y.record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
+	})
+	y.config.Timed(false)
 	p.Timelines, p.Elapsed = timelines, report.End.Sub(report.Start)
 	if err := errors.Join(ctx.Err(), write); err != nil {
 		return p, err
 	}
 
-	if err := settle(ctx, c.server); err != nil && ctx.Err() == nil {
+	if err := settle(ctx, y.server); err != nil && ctx.Err() == nil {
 		p.Findings = append(p.Findings, settleFinding(phase, err))
 	}
-	after, found := c.snapshots(ctx, phase)
-	p.Findings = append(p.Findings, c.check(&p, report)...)
+	after, found := y.snapshots(ctx, phase)
+	p.Findings = append(p.Findings, y.check(&p, report)...)
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {
-		p.Findings = append(p.Findings, c.reconcile(&p, plan, cache, before, after)...)
+		p.Findings = append(p.Findings, y.reconcile(&p, expect, before, after)...)
 	}
-	if err := record.WritePass(phase, c.passRecord(p, report, before, after)); err != nil {
+	if err := y.record.WritePass(phase, y.passRecord(p, report, before, after)); err != nil {
 		return p, err
 	}
 	return p, ctx.Err()
@@ -153,14 +154,24 @@ func (c *Cell) passRecord(p Pass, report load.Report, before, after map[string]r
 	}
 }
 
-// requests are the plan's prompts as they are sent. Ids name the phase, so
-// that a server's log can be read.
+// requests are a plan's prompts as they are sent in a phase. Ids name the
+// phase, so that a server's log can be read. The cold pass of a row whose
+// documents are stored already, and a reference, go past the cache.
+func (y *cycle) requests(phase string, plan fixtures.Plan) []row.Request {
+	id := fmt.Sprintf("%s-%s-%d", y.server.Row, plan.Workload, y.params.Cycle)
+	sent := requests(id, phase, plan.Requests, y.logprobs)
+	for i := range sent {
+		sent[i].SkipReuse = phase == "cold" && y.server.Upload != nil || phase == "reference" && y.config.SkipReuse
+	}
+	return sent
+}
+
 func requests(id, phase string, plan []fixtures.Request, logprobs int) []row.Request {
 	out := make([]row.Request, len(plan))
 	for i, r := range plan {
 		out[i] = row.Request{
 			ID:     fmt.Sprintf("%s-%s-%d", id, phase, r.Index),
-			Prompt: r.Prompt, MaxTokens: r.Output, IgnoreEOS: true, Logprobs: logprobs,
+			Prompt: r.Prompt, Parts: r.Parts, MaxTokens: r.Output, IgnoreEOS: true, Logprobs: logprobs,
 		}
 	}
 	return out

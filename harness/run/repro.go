@@ -5,24 +5,23 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/row"
 )
 
 // repro collects what is needed to see a finding again: the ids that were
 // sent, a curl line, how this process was called, and both outputs.
-func (c *Cell) repro(f row.Finding, plan fixtures.Plan, result *Result) artifact.Repro {
-	repro := artifact.Repro{Finding: f, Request: f.Request, Outputs: make(map[string]any), Command: c.config.Command}
-	for _, pass := range []Pass{result.Cold, result.Warm} {
+func (y *cycle) repro(f row.Finding) artifact.Repro {
+	repro := artifact.Repro{Finding: f, Request: f.Request, Outputs: make(map[string]any), Command: y.config.Command}
+	for _, pass := range []Pass{y.result.Cold, y.result.Warm, y.result.Reference} {
 		for i, request := range pass.Requests {
 			if !sameRequest(request.ID, f.Request) {
 				continue
 			}
 			repro.Prompt = request.Prompt
-			repro.Curl = curl(c.server.URL, request)
+			repro.Curl = curl(y.server.URL, request)
 			if i < len(pass.Timelines) {
-				repro.Outputs[pass.Phase] = artifact.NewRequest(plan.Workload, plan.Requests[i], pass.Timelines[i])
+				repro.Outputs[pass.Phase] = artifact.NewRequest(y.plan.Workload, y.plan.Requests[i], pass.Timelines[i])
 			}
 		}
 	}
@@ -32,7 +31,7 @@ func (c *Cell) repro(f row.Finding, plan fixtures.Plan, result *Result) artifact
 // sameRequest says whether two ids are the same request of the plan, whichever
 // pass sent it.
 func sameRequest(a, b string) bool {
-	either := strings.NewReplacer("-cold-", "-", "-warm-", "-")
+	either := strings.NewReplacer("-cold-", "-", "-warm-", "-", "-reference-", "-")
 	return b != "" && either.Replace(a) == either.Replace(b)
 }
 

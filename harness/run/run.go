@@ -31,6 +31,8 @@ type Config struct {
 	Reset       bool // the row promises an empty cache after Cold: proved each cycle
 	Exact       bool // equal inputs give equal bits on this stack, whatever the batch
 	Logprobs    bool // the proof can ask for logprobs
+	Lossy       bool // outputs after a hit differ by design
+	SkipReuse   bool // a request can be answered without the cache
 
 	ProofRequests int            // requests of the proof at most
 	ResetTimeout  time.Duration  // how long a reset may be refused; 0: half a minute

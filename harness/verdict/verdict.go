@@ -27,6 +27,7 @@ const (
 	Undecided    Verdict = "undecided"    // they differ, and too little is known about how often they do without a fault
 	Insufficient Verdict = "insufficient" // nothing differs, but too little was compared to call it identical
 	Corrupt      Verdict = "corrupt"      // else
+	Lossy        Verdict = "lossy"        // they differ by design: what was delivered is checked in their place
 )
 
 // A Grade says what a number is worth.

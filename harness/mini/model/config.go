@@ -71,7 +71,7 @@ func (c Config) validate() error {
 		}
 	}
 	if c.KVHeads > 0 && c.Heads%c.KVHeads != 0 {
-		faults = append(faults, fmt.Errorf("Heads is %d, want a multiple of KVHeads, which is %d", c.Heads, c.KVHeads))
+		faults = append(faults, fmt.Errorf("%d Heads over %d KVHeads, want a multiple", c.Heads, c.KVHeads))
 	}
 	if c.HeadDim%2 != 0 {
 		faults = append(faults, fmt.Errorf("HeadDim is %d, want an even number", c.HeadDim))

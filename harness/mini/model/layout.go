@@ -34,7 +34,7 @@ func (m *Model) TokenBytes() int { return 4 * m.BlockLen(1) }
 //
 // It panics where an argument is out of range, as indexing does.
 func (m *Model) Span(blockSize, layer int, plane Plane, token int) (from, to int) {
-	from, to = m.PlaneSpan(blockSize, layer, plane)
+	from, _ = m.PlaneSpan(blockSize, layer, plane)
 	if token < 0 || token >= blockSize {
 		panic(fmt.Sprintf("model: token %d of a block of %d", token, blockSize))
 	}

@@ -20,7 +20,7 @@ func TestNewRefusesWhatCannotBe(t *testing.T) {
 		{"no context", func(c *Config) { c.Context = 0 }, "Context is 0"},
 		{"no key heads", func(c *Config) { c.KVHeads = 0 }, "KVHeads is 0"},
 		{"too large", func(c *Config) { c.Intermediate = math.MaxInt }, "Intermediate is"},
-		{"heads that do not divide", func(c *Config) { c.Heads = 3 }, "multiple of KVHeads, which is 2"},
+		{"heads that do not divide", func(c *Config) { c.Heads = 3 }, "3 Heads over 2 KVHeads, want a multiple"},
 		{"odd head", func(c *Config) { c.HeadDim = 7 }, "HeadDim is 7, want an even number"},
 		{"no base", func(c *Config) { c.RopeTheta = 0 }, "RopeTheta is 0"},
 		{"NaN base", func(c *Config) { c.RopeTheta = math.NaN() }, "RopeTheta is NaN"},
