@@ -5,12 +5,14 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kvproof/kvproof/harness/mini/tier"
 )
 
 // Handler answers GET /healthcheck, /status and /metrics as LMCache 0.5.6
 // does on its HTTP port. /status has the fields that tell whether the store is
 // at rest, its chunk size and its memory; those of parts that do not exist
-// here (L2, peers) are 0 or missing.
+// here (peers, adapters that come and go) are missing.
 func (s *Store) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
@@ -39,17 +41,21 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 
 // state is what status and gauges show of a store at one moment.
 type state struct {
-	chunks, pending, inFlight int
-	bytes                     int64
-	closed                    bool
+	tier.Stats
+	pending, inFlight, dropped int
+	closed                     bool
 }
 
 func (s *Store) state() state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := state{chunks: len(s.chunks), inFlight: s.inFlight, bytes: s.used, closed: s.closed}
+	st := state{Stats: s.objects.Stats(), inFlight: s.inFlight, dropped: s.dropped, closed: s.closed}
 	for _, j := range s.queue {
-		st.pending += len(j.chunks)
+		for _, values := range j.values {
+			if values != nil {
+				st.pending++
+			}
+		}
 	}
 	return st
 }
@@ -67,6 +73,7 @@ type storageManager struct {
 	Healthy  bool               `json:"is_healthy"`
 	L1       l1Manager          `json:"l1_manager"`
 	Store    storeController    `json:"store_controller"`
+	Eviction evictionController `json:"l1_eviction_controller"`
 	Prefetch prefetchController `json:"prefetch_controller"`
 	Adapters int                `json:"num_l2_adapters"`
 	L1Usage  [2]int64           `json:"l1_usage"` // bytes used, bytes there are
@@ -89,6 +96,14 @@ type storeController struct {
 	InFlight int  `json:"in_flight_task_count"`
 }
 
+type evictionController struct {
+	Healthy   bool    `json:"is_healthy"`
+	Thread    bool    `json:"thread_alive"`
+	Policy    string  `json:"eviction_policy"`
+	Watermark float64 `json:"trigger_watermark"`
+	Ratio     float64 `json:"eviction_ratio"`
+}
+
 type prefetchController struct {
 	Healthy    bool `json:"is_healthy"`
 	Submission int  `json:"submission_queue_size"`
@@ -103,17 +118,24 @@ type prefetchController struct {
 func (s *Store) status() status {
 	st := s.state()
 	alive := !st.closed
+	adapters := 0
+	if s.cfg.L2Dir != "" {
+		adapters = 1
+	}
+	watermark, ratio := s.objects.Eviction()
 	return status{
 		Healthy: alive, EngineType: "kvproof-mini", ChunkSize: s.cfg.Chunk, HashAlgorithm: "sha256",
 		StorageManager: storageManager{
 			Healthy: alive,
 			L1: l1Manager{
-				Healthy: alive, Objects: st.chunks, Used: st.bytes, Total: s.cfg.Capacity,
-				UsageRatio: float64(st.bytes) / float64(s.cfg.Capacity),
+				Healthy: alive, Objects: st.L1.Objects, Used: st.L1.Bytes, Total: s.cfg.Capacity,
+				UsageRatio: float64(st.L1.Bytes) / float64(s.cfg.Capacity),
 			},
 			Store:    storeController{Healthy: alive, Thread: alive, Pending: st.pending, InFlight: st.inFlight},
+			Eviction: evictionController{Healthy: alive, Thread: alive, Policy: "LRU", Watermark: watermark, Ratio: ratio},
 			Prefetch: prefetchController{Healthy: alive},
-			L1Usage:  [2]int64{st.bytes, s.cfg.Capacity},
+			Adapters: adapters,
+			L1Usage:  [2]int64{st.L1.Bytes, s.cfg.Capacity},
 		},
 	}
 }

@@ -24,7 +24,7 @@ func get(t *testing.T, s *Store, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-// scrape returns the value of every series of a family, by its cache_salt.
+// scrape returns the values of the series of a family, summed by cache_salt.
 func scrape(t *testing.T, s *Store, family string) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -44,7 +44,7 @@ func scrape(t *testing.T, s *Store, family string) map[string]float64 {
 				require.Equal(t, "mini", l.GetValue())
 			}
 		}
-		values[salt] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		values[salt] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 	}
 	return values
 }
@@ -54,8 +54,9 @@ func TestCounters(t *testing.T) {
 	zero := map[string]float64{"": 0}
 	counters := []string{
 		"lmcache_mp_lookups_requests_total", "lmcache_mp_lookup_requested_tokens_total", "lmcache_mp_lookup_hit_tokens_total",
-		"lmcache_mp_lookup_hit_l1_tokens_total", "lmcache_mp_l1_read_chunks_total", "lmcache_mp_l1_write_chunks_total",
+		"lmcache_mp_lookup_hit_l1_tokens_total", "lmcache_mp_lookup_hit_l2_tokens_total", "lmcache_mp_l1_read_chunks_total", "lmcache_mp_l1_write_chunks_total",
 		"lmcache_mp_l1_evicted_chunks_total", "kvproof_store_loaded_bytes_total", "kvproof_store_stored_bytes_total",
+		"kvproof_store_failed_chunks_total", "kvproof_store_l2_evicted_chunks_total", "lmcache_mp_l2_usage_bytes",
 	}
 	for _, name := range counters {
 		require.Equal(t, zero, scrape(t, s, name), "%s at the start", name)

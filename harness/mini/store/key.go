@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 
 	"github.com/kvproof/kvproof/harness/mini/kv"
+	"github.com/kvproof/kvproof/harness/mini/tier"
 )
 
-// A key names a chunk: a hash over the weights, the salt and every token up to
-// the chunk's end, so equal keys mean equal KV.
-type key [sha256.Size]byte
+// A key names a chunk: the first half of a SHA-256 over the weights, the salt
+// and every token up to the chunk's end, so equal keys mean equal KV.
+type key = tier.Key
 
 // keys returns the keys of the whole chunks of r, in order.
 func (s *Store) keys(r kv.Request) []key {
@@ -27,7 +28,7 @@ func (s *Store) keys(r kv.Request) []key {
 func root(fingerprint, salt string) key {
 	b := binary.AppendUvarint(nil, uint64(len(fingerprint)))
 	b = append(b, fingerprint...)
-	return sha256.Sum256(append(b, salt...))
+	return half(append(b, salt...))
 }
 
 func chain(previous key, tokens []int32) key {
@@ -36,5 +37,11 @@ func chain(previous key, tokens []int32) key {
 	for _, t := range tokens {
 		b = binary.LittleEndian.AppendUint32(b, uint32(t))
 	}
-	return sha256.Sum256(b)
+	return half(b)
+}
+
+func half(b []byte) (k key) {
+	sum := sha256.Sum256(b)
+	copy(k[:], sum[:])
+	return k
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"slices"
 )
 
 // A ChunkInfo describes one stored chunk for somebody who wants to damage it.
@@ -22,46 +21,43 @@ type ChunkInfo struct {
 func (s *Store) Chunks() []ChunkInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	infos := make([]ChunkInfo, 0, len(s.chunks))
-	for i, c := range s.ordered() {
-		infos = append(infos, ChunkInfo{
-			Chunk: i, Key: hex.EncodeToString(c.key[:]), Salt: c.salt,
-			Start: c.start, Tokens: s.cfg.Chunk, Bytes: 4 * len(c.values),
-		})
+	keys := s.objects.Keys()
+	infos := make([]ChunkInfo, 0, len(keys))
+	for i, k := range keys {
+		infos = append(infos, s.info(i, k))
 	}
 	return infos
 }
 
+func (s *Store) info(number int, k key) ChunkInfo {
+	from := s.origins[k]
+	return ChunkInfo{
+		Chunk: number, Key: hex.EncodeToString(k[:]), Salt: from.salt,
+		Start: from.start, Tokens: s.cfg.Chunk, Bytes: int(s.ChunkBytes()),
+	}
+}
+
 // FlipByte inverts the bits of the byte at offset of a chunk, counted as in
-// Chunks. Values are float32, little-endian: offset 4i+3 holds the sign and
-// most of the exponent of value i. Nothing else notices, as in the real store.
+// Chunks, in every tier that has it. Values are float32, little-endian: offset
+// 4i+3 holds the sign and most of the exponent of value i. Nothing else
+// notices, as in the real store.
 func (s *Store) FlipByte(number, offset int) (ChunkInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.ordered()
-	if number < 0 || number >= len(all) {
-		return ChunkInfo{}, fmt.Errorf("flipping a byte of chunk %d: there are %d chunks", number, len(all))
+	keys := s.objects.Keys()
+	if number < 0 || number >= len(keys) {
+		return ChunkInfo{}, fmt.Errorf("flipping a byte of chunk %d: there are %d chunks", number, len(keys))
 	}
-	c := all[number]
-	if offset < 0 || offset >= 4*len(c.values) {
-		return ChunkInfo{}, fmt.Errorf("flipping byte %d of chunk %d: it has %d bytes", offset, number, 4*len(c.values))
+	info := s.info(number, keys[number])
+	if offset < 0 || offset >= info.Bytes {
+		return ChunkInfo{}, fmt.Errorf("flipping byte %d of chunk %d: it has %d bytes", offset, number, info.Bytes)
 	}
-	values := slices.Clone(c.values)
-	bits := math.Float32bits(values[offset/4]) ^ 0xff<<(8*(offset%4))
-	values[offset/4] = math.Float32frombits(bits)
-	c.values = values
-	return ChunkInfo{
-		Chunk: number, Key: hex.EncodeToString(c.key[:]), Salt: c.salt,
-		Start: c.start, Tokens: s.cfg.Chunk, Bytes: 4 * len(c.values),
-	}, nil
-}
-
-// ordered returns the chunks by key. s.mu is held.
-func (s *Store) ordered() []*chunk {
-	all := make([]*chunk, 0, len(s.chunks))
-	for _, e := range s.chunks {
-		all = append(all, e.Value.(*chunk))
+	flipped := s.objects.Mutate(keys[number], func(values []float32) {
+		bits := math.Float32bits(values[offset/4]) ^ 0xff<<(8*(offset%4))
+		values[offset/4] = math.Float32frombits(bits)
+	})
+	if !flipped {
+		return ChunkInfo{}, fmt.Errorf("flipping byte %d of chunk %d: its file in L2 could not be read or written", offset, number)
 	}
-	slices.SortFunc(all, func(a, b *chunk) int { return slices.Compare(a.key[:], b.key[:]) })
-	return all
+	return info, nil
 }

@@ -17,7 +17,7 @@ func TestFlipByte(t *testing.T) {
 	chunks := s.Chunks()
 	require.Len(t, chunks, 2)
 
-	held, err := s.values(s.keys(r))
+	held, _, err := s.values(s.keys(r))
 	require.NoError(t, err)
 	before := slices.Concat(held...)
 	const value, byteOfValue = 9, 3 // in the second block of the chunk

@@ -16,10 +16,12 @@ const (
 	blockLen  = 8 // two values per token
 )
 
+// config evicts at the last moment and no more than needed.
 func config(chunk int, chunks int64) Config {
 	return Config{
 		Chunk: chunk, BlockSize: blockSize, BlockLen: blockLen,
 		Capacity:  chunks * int64(chunk/blockSize) * blockLen * 4,
+		Watermark: 1, Ratio: -1,
 		ModelName: "mini", Fingerprint: "weights",
 	}
 }
@@ -90,6 +92,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no chunk", func(c *Config) { c.Chunk = 0 }, "chunks of 0 tokens"},
 		{"no block", func(c *Config) { c.BlockSize = 0 }, "blocks of 0 tokens"},
 		{"no capacity", func(c *Config) { c.Capacity = 0 }, "capacity of 0 bytes"},
+		{"a watermark above everything", func(c *Config) { c.Watermark = 2 }, "starting a store: making the tiers of a store: watermark 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := config(4, 10)

@@ -1,5 +1,11 @@
 package store
 
+import (
+	"slices"
+
+	"github.com/kvproof/kvproof/harness/mini/tier"
+)
+
 // write is the worker: it makes acknowledged chunks visible, one job after
 // the other, until the store is closed and its queue is empty.
 func (s *Store) write() {
@@ -29,51 +35,56 @@ func (s *Store) next() (job, bool) {
 	return j, true
 }
 
-// insert makes the chunks of j visible and evicts what no longer fits. It
-// counts before it gives up the lock, so that whoever sees a quiet /status
-// sees the counters of all that was written.
+// insert makes the chunks of j visible, in the order that the package comment
+// gives. Between two chunks others get the lock, as L2 writes files; who looks
+// the prompt up meanwhile finds nothing new before its first chunk is there.
+// It counts before it gives up the lock for good, so that whoever sees a quiet
+// /status sees the counters of all that was written.
 func (s *Store) insert(j job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inFlight--
+	defer func() { s.inFlight-- }()
 	if j.epoch != s.epoch {
 		return
 	}
-	// Last chunk first: the chunks at the start of a prompt become the more
-	// recent ones. Evicting them first would strand those that follow.
-	evicted := 0
-	for i := len(j.chunks) - 1; i >= 0; i-- {
-		c := &j.chunks[i]
-		delete(s.pending, c.key)
-		size := 4 * int64(len(c.values))
-		for s.used+size > s.cfg.Capacity && s.recent.Len() > 0 {
-			s.evict()
-			evicted++
+	s.objects.Touch(j.keys...)
+	for i, k := range slices.Backward(j.keys) {
+		if j.epoch != s.epoch {
+			return
 		}
-		if s.used+size > s.cfg.Capacity {
-			continue
-		}
-		s.chunks[c.key] = s.recent.PushFront(c)
-		s.used += size
-		s.metrics.stored(c.salt, size)
+		s.put(j, i)
+		s.objects.Touch(k)
+		s.mu.Unlock()
+		s.mu.Lock()
 	}
-	s.metrics.evicted(evicted)
+	s.forgetOrigins()
 }
 
-// evict drops the least recently used chunk. s.mu is held.
-func (s *Store) evict() {
-	oldest := s.recent.Back()
-	c := s.recent.Remove(oldest).(*chunk)
-	delete(s.chunks, c.key)
-	s.used -= 4 * int64(len(c.values))
+// put stores chunk i of j, if j has its values. s.mu is held.
+func (s *Store) put(j job, i int) {
+	values, k := j.values[i], j.keys[i]
+	if values == nil {
+		return
+	}
+	delete(s.pending, k)
+	if err := s.objects.Put(k, values); err != nil {
+		s.metrics.failedChunks.Inc() // it was acknowledged: nobody else hears of it
+		return
+	}
+	s.origins[k] = origin{salt: j.salt, start: i * s.cfg.Chunk}
+	s.metrics.stored(j.salt, 4*int64(len(values)))
 }
 
-// touch makes the stored ones of keys the most recently used, the first key
-// most of all. s.mu is held.
-func (s *Store) touch(keys []key) {
-	for i := len(keys) - 1; i >= 0; i-- {
-		if e := s.chunks[keys[i]]; e != nil {
-			s.recent.MoveToFront(e)
+// forgetOrigins drops those of chunks that are in no tier any more, once they
+// are half of all. s.mu is held.
+func (s *Store) forgetOrigins() {
+	stats := s.objects.Stats()
+	if len(s.origins) <= 2*(stats.L1.Objects+stats.L2.Objects) {
+		return
+	}
+	for k := range s.origins {
+		if s.objects.Where(k) == tier.None {
+			delete(s.origins, k)
 		}
 	}
 }

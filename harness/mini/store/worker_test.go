@@ -45,7 +45,7 @@ func TestCloseWritesWhatWasAcknowledged(t *testing.T) {
 	go func() { closed <- s.Close() }()
 	write <- true
 	require.NoError(t, <-closed)
-	require.Equal(t, 2, s.state().chunks)
+	require.Equal(t, only(2), scrape(t, s, "lmcache_mp_l1_write_chunks_total"))
 	require.NoError(t, s.Close(), "closing again")
 
 	_, err = s.Lookup(t.Context(), r)
@@ -72,7 +72,7 @@ func TestResetForgetsAlsoWhatIsBeingWritten(t *testing.T) {
 	for _, r := range []kv.Request{done, busy, queued} {
 		require.Zero(t, lookup(t, s, r))
 	}
-	require.Zero(t, s.state().bytes)
+	require.Zero(t, s.state().L1.Bytes)
 
 	require.NoError(t, s.Store(t.Context(), busy, paged(0, 4)), "stored again after the reset")
 	<-taken
@@ -95,8 +95,8 @@ func TestEviction(t *testing.T) {
 	put(t, s, b, paged(0, 4)) // evicts 30, then
 	put(t, s, kv.Request{Tokens: prompt(40, 4)}, paged(0, 4))
 	require.Equal(t, 4, lookup(t, s, a), "the tail of a prompt goes before its start")
-	require.Equal(t, 3, s.state().chunks)
-	require.Equal(t, 3*s.ChunkBytes(), s.state().bytes)
+	require.Equal(t, 3, s.state().L1.Objects)
+	require.Equal(t, 3*s.ChunkBytes(), s.state().L1.Bytes)
 
 	fresh := open(t, config(4, 3))
 	put(t, fresh, a, paged(0, 8))
@@ -105,5 +105,6 @@ func TestEviction(t *testing.T) {
 
 	small := open(t, Config{Chunk: 8, BlockSize: 4, BlockLen: blockLen, Capacity: 63})
 	put(t, small, a, paged(0, 8))
-	require.Zero(t, small.state().chunks, "a chunk that never fits is dropped")
+	require.Zero(t, small.state().L1.Objects, "a chunk that never fits is dropped")
+	require.Equal(t, only(1), scrape(t, small, "kvproof_store_failed_chunks_total"))
 }

@@ -235,6 +235,10 @@ func (o *Objects) Mutate(key Key, f func([]float32)) bool {
 	return true
 }
 
+// Eviction returns the watermark and the ratio that are in force, as shares of
+// L1.
+func (o *Objects) Eviction() (watermark, ratio float64) { return o.cfg.Watermark, o.cfg.Ratio }
+
 // Stats returns the numbers of this moment.
 func (o *Objects) Stats() Stats {
 	o.mu.Lock()
