@@ -93,8 +93,8 @@ func TestOrderOfUse(t *testing.T) {
 	put(t, s, first, paged(0, 12))
 	put(t, s, other, paged(0, 16))
 	put(t, s, longer, paged(0, 20)) // the last put is the ninth: three go
-	require.Zero(t, scrape(t, s, "lmcache_mp_lookup_hit_l1_tokens_total")[""])
 	lookup(t, s, longer)
+	require.Equal(t, only(20), scrape(t, s, "lmcache_mp_lookup_hit_l1_tokens_total"), "its first chunks were used again before the others were put")
 	lookup(t, s, other)
 	require.Equal(t, only(20+4), scrape(t, s, "lmcache_mp_lookup_hit_l1_tokens_total"), "other is older: its tail went")
 	require.Equal(t, only(12), scrape(t, s, "lmcache_mp_lookup_hit_l2_tokens_total"))
