@@ -7,7 +7,7 @@
 //		Params: packed, Memory: ptxrun.Memory{{Addr: base, Bytes: pool}},
 //	})
 //
-// It knows the subset that straight integer kernels need (44 forms in the text
+// It knows the subset that straight integer kernels need (43 forms in the text
 // that ships; an unknown form is an error of Parse). It is strict where a device
 // would be silent or would fault: operand widths are checked against the
 // register declarations, registers and shared memory start as junk, addresses
