@@ -28,16 +28,12 @@ type Settings struct {
 	errs []error // variables that do not parse
 }
 
-// DefaultStack is the stack of -stack's default. A build tag that adds another
-// kind of stack changes it.
-var DefaultStack = "mini"
-
-// Register defines the suite's flags in flags. It is called once, before the
-// flags are parsed.
-func Register(flags *flag.FlagSet) *Settings {
+// Register defines the suite's flags in flags, with the default of -stack that
+// the build tags ask for. It is called once, before the flags are parsed.
+func Register(flags *flag.FlagSet, stack string) *Settings {
 	s := &Settings{}
 	flags.StringVar(&s.Backend, "backend", "all", "rows to run: all, or a comma list of "+strings.Join(rowNames(), ", "))
-	flags.StringVar(&s.Stack, "stack", DefaultStack, "how services come to be: mini (in this process)")
+	flags.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process)")
 	flags.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")
 	flags.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	flags.IntVar(&s.Requests, "requests", 8, "requests per pass")

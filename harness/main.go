@@ -32,10 +32,10 @@ import (
 
 var settings *Settings
 
-// RegisterFlags defines the suite's flags on the command line. It is called
-// from a package variable of the benchmarks, before TestMain parses.
-func RegisterFlags() *Settings {
-	settings = Register(flag.CommandLine)
+// RegisterFlags defines the suite's flags on the command line, with the default
+// of -stack that the build tags ask for. It is called from a package variable of the benchmarks, before TestMain parses.
+func RegisterFlags(stack string) *Settings {
+	settings = Register(flag.CommandLine, stack)
 	return settings
 }
 
