@@ -31,7 +31,7 @@ type counters struct {
 
 // metrics shows the engine's counters as planted.
 func (i *Injector) metrics(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if !i.has(StuckCounter) && !i.has(StuckCounterZero) && !i.has(StuckCounterOne) && !i.has(DoubleCount) && !i.has(CounterReset) {
+	if !i.Has(StuckCounter) && !i.Has(StuckCounterZero) && !i.Has(StuckCounterOne) && !i.Has(DoubleCount) && !i.Has(CounterReset) {
 		next.ServeHTTP(w, r)
 		return
 	}

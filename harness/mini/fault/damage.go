@@ -19,22 +19,22 @@ func (i *Injector) damage(tokens int, dst [][]float32) {
 		count = tokens
 	}
 	target := dst[block]
-	if i.has(BitFlip) {
+	if i.Has(BitFlip) {
 		at := i.someValue(target, count)
 		target[at] = math.Float32frombits(math.Float32bits(target[at]) ^ 1<<23)
 	}
-	if i.has(TokensPermuted) {
+	if i.Has(TokensPermuted) {
 		i.reverse(target, count)
 	}
-	if i.has(SwappedBlocks) && whole >= 2 {
+	if i.Has(SwappedBlocks) && whole >= 2 {
 		for at, v := range target {
 			target[at], dst[block+1][at] = dst[block+1][at], v
 		}
 	}
-	if i.has(ZeroBlock) {
+	if i.Has(ZeroBlock) {
 		clear(target)
 	}
-	if i.has(NaN) {
+	if i.Has(NaN) {
 		target[i.someValue(target, count)] = float32(math.NaN())
 	}
 }

@@ -61,6 +61,17 @@ const (
 	SlowFirstEmpty   Fault = "slow-first-empty"
 )
 
+// Faults in the DaseR server, which only the rows daser-prefix and daser-chunk
+// have. Chunk reuse changes outputs by itself, so there only the check of the
+// delivered KV can tell damage: its finding is kv-differs.
+const (
+	PartialChunk  Fault = "partial-chunk"
+	OtherDocument Fault = "other-document"
+	EarlyAck      Fault = "early-ack"
+	EvictionAsHit Fault = "eviction-as-hit"
+	EarlyDrain    Fault = "early-drain"
+)
+
 // BlockSizeIgnored cannot be planted in a running stack: the stack starts its
 // engine with another block size than it was asked for.
 const BlockSizeIgnored Fault = "block-size-ignored"
@@ -70,6 +81,7 @@ type place int
 const (
 	inStore place = iota
 	onWire
+	inDaser
 	atStart
 )
 
@@ -110,16 +122,29 @@ var entries = []entry{
 	{PromptLength, onWire, []string{"prompt-length"}, "usage reports one prompt token too many"},
 	{DroppedPrompt, onWire, []string{"prompt-length"}, "the last token of the prompt is dropped before the engine sees it"},
 	{SlowFirstEmpty, onWire, nil, "an empty chunk comes before the first token, which is late: time to first token must be the token's"},
+	{PartialChunk, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the second half of the last chunk of a load is another chunk's"},
+	{OtherDocument, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the last chunk of a load is another chunk's as a whole"},
+	{EarlyAck, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "a store is committed at once and its bytes are written only when the next one comes; until then a load delivers zeros"},
+	{EvictionAsHit, inDaser, []string{"kv-differs", "output-differs", "logprob-shift", "hit-above-oracle", "cold-not-cold"}, "chunks that were evicted are still found, and a load delivers zeros for them"},
+	{EarlyDrain, inDaser, []string{"hit-below-oracle"}, "/drain answers at once, while the last store is written only when another comes or an upload waits for it (prefix mode: uploads do not depend on /drain)"},
 	{BlockSizeIgnored, atStart, []string{"block-size-ignored"}, "the engine really runs with another block size, and says so"},
 }
 
-// All returns every fault, in a fixed order.
-func All() []Fault {
-	all := make([]Fault, len(entries))
-	for i, e := range entries {
-		all[i] = e.fault
+// All returns every fault that needs no more than an engine with a store, in a
+// fixed order. Those of the DaseR server are in Daser.
+func All() []Fault { return list(func(e entry) bool { return e.place != inDaser }) }
+
+// Daser returns the faults of the DaseR server, in a fixed order.
+func Daser() []Fault { return list(func(e entry) bool { return e.place == inDaser }) }
+
+func list(wanted func(entry) bool) []Fault {
+	var faults []Fault
+	for _, e := range entries {
+		if wanted(e) {
+			faults = append(faults, e.fault)
+		}
 	}
-	return all
+	return faults
 }
 
 // Parse reads a comma list of faults; an empty list is none.
@@ -151,6 +176,9 @@ func (f Fault) Findings() []string { return slices.Clone(f.entry().findings) }
 
 // NeedsStore says that the fault acts between engine and store.
 func (f Fault) NeedsStore() bool { return f.entry().place == inStore }
+
+// NeedsDaser says that the fault acts in the DaseR server.
+func (f Fault) NeedsDaser() bool { return f.entry().place == inDaser }
 
 // AtStart says that the fault must be known when the stack starts.
 func (f Fault) AtStart() bool { return f.entry().place == atStart }

@@ -72,14 +72,15 @@ func (i *Injector) Clear(faults ...Fault) {
 	}
 }
 
-// Planted lists what is planted, in the order of All.
+// Planted lists what is planted, in the order of All and then Daser.
 func (i *Injector) Planted() []Fault {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return slices.DeleteFunc(All(), func(f Fault) bool { return !i.planted[f] })
+	return slices.DeleteFunc(slices.Concat(All(), Daser()), func(f Fault) bool { return !i.planted[f] })
 }
 
-func (i *Injector) has(f Fault) bool {
+// Has says whether a fault is planted right now.
+func (i *Injector) Has(f Fault) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.planted[f]

@@ -18,10 +18,10 @@ func (i *Injector) rewrite(r *http.Request) error {
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) == nil {
-		if i.has(ShortOutput) {
+		if i.Has(ShortOutput) {
 			halve(fields)
 		}
-		if i.has(DroppedPrompt) {
+		if i.Has(DroppedPrompt) {
 			shorten(fields)
 		}
 		if body, err = json.Marshal(fields); err != nil {

@@ -50,14 +50,14 @@ func (s *faultyStore) Lookup(ctx context.Context, r kv.Request) (int, error) {
 	}
 	reported := n
 	switch {
-	case s.injector.has(HitPlusOneToken):
+	case s.injector.Has(HitPlusOneToken):
 		reported = n + 1
-	case s.injector.has(HitPlusOneBlock):
+	case s.injector.Has(HitPlusOneBlock):
 		reported = n + s.Chunk()
-	case s.injector.has(HitMinusOneToken):
+	case s.injector.Has(HitMinusOneToken):
 		// An engine never uses the KV of the last token: count from what it uses.
 		reported = min(n, len(r.Tokens)-1) - 1
-	case s.injector.has(HitMinusOneBlock):
+	case s.injector.Has(HitMinusOneBlock):
 		reported = n - s.Chunk()
 	}
 	reported = max(0, min(reported, len(r.Tokens)))
@@ -82,7 +82,7 @@ func (s *faultyStore) Load(ctx context.Context, r kv.Request, tokens int, dst []
 	if err := s.inner.Load(ctx, r, there, dst); err != nil {
 		return err
 	}
-	if s.injector.has(OtherRequest) {
+	if s.injector.Has(OtherRequest) {
 		s.exchange(r, there, dst)
 	}
 	s.injector.damage(there, dst)
@@ -111,7 +111,7 @@ func head(tokens []int32, n int) []int32 { return tokens[:min(n, len(tokens))] }
 
 // Store loses what it acknowledges, or forwards it only with the next one.
 func (s *faultyStore) Store(ctx context.Context, r kv.Request, src [][]float32) error {
-	if s.injector.has(LostStore) {
+	if s.injector.Has(LostStore) {
 		return nil
 	}
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *faultyStore) Store(ctx context.Context, r kv.Request, src [][]float32) 
 		late = s.inner.Store(ctx, s.held.request, s.held.blocks)
 		s.held = nil
 	}
-	if s.injector.has(LateStore) {
+	if s.injector.Has(LateStore) {
 		s.held = keep(r, src)
 		return late
 	}

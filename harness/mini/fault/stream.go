@@ -41,7 +41,7 @@ func (s *stream) WriteHeader(code int) {
 	if !s.head {
 		s.head = true
 		s.events = strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream")
-		if s.injector.has(PromptLength) {
+		if s.injector.Has(PromptLength) {
 			s.Header().Del("Content-Length") // a number may grow by a digit
 		}
 	}
@@ -99,10 +99,10 @@ func (s *stream) send(event []byte) error {
 			return errBroken
 		}
 	}
-	if s.events && s.passed < 2 && s.injector.has(SlowFirstEmpty) {
+	if s.events && s.passed < 2 && s.injector.Has(SlowFirstEmpty) {
 		s.delay(event)
 	}
-	if s.injector.has(PromptLength) {
+	if s.injector.Has(PromptLength) {
 		event = promptTokens.ReplaceAllFunc(event, oneMore)
 	}
 	s.passed++
@@ -115,13 +115,13 @@ func (s *stream) strikes(event []byte) bool {
 	switch {
 	case s.injector.strike():
 		s.cut = true
-	case s.injector.has(Truncate):
+	case s.injector.Has(Truncate):
 		s.cut = true
 		if !s.events {
 			_, _ = s.inner.Write(event[:len(event)/2])
 		}
 		_ = s.FlushError()
-	case s.injector.has(Stall):
+	case s.injector.Has(Stall):
 		s.cut = true
 		released := s.injector.release()
 		_ = s.FlushError()
@@ -129,7 +129,7 @@ func (s *stream) strikes(event []byte) bool {
 		case <-s.client.Done():
 		case <-released:
 		}
-	case s.injector.has(ErrorEvent) && s.events:
+	case s.injector.Has(ErrorEvent) && s.events:
 		_, _ = s.inner.Write([]byte(errorEvent))
 		_ = s.FlushError()
 	default:

@@ -22,9 +22,9 @@ func (i *Injector) WrapHandler(next http.Handler) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case i.isDead():
 			abort()
-		case path == "/reset_prefix_cache" && i.has(ResetNoop):
+		case path == "/reset_prefix_cache" && i.Has(ResetNoop):
 			answer(w, `{"success":true}`)
-		case path == "/reset_prefix_cache" && i.has(ResetFalse):
+		case path == "/reset_prefix_cache" && i.Has(ResetFalse):
 			answer(w, `{"success":false}`)
 		case path == "/metrics":
 			i.metrics(w, r, next)
@@ -49,7 +49,7 @@ func (i *Injector) completion(w http.ResponseWriter, r *http.Request, next http.
 	if i.drops() {
 		abort()
 	}
-	if i.has(ShortOutput) || i.has(DroppedPrompt) {
+	if i.Has(ShortOutput) || i.Has(DroppedPrompt) {
 		if err := i.rewrite(r); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
