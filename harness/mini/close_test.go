@@ -61,6 +61,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 			} else {
 				require.Empty(t, s.StoreURL())
 			}
+			if row == mini.DaserChunk || row == mini.DaserPrefix {
+				urls = append(urls, s.DaserURL())
+			} else {
+				require.Empty(t, s.DaserURL())
+				require.Nil(t, s.KVCheck())
+			}
 			require.NoError(t, s.Close(t.Context()))
 			require.NoError(t, s.Close(t.Context()), "again")
 			requireFree(t, urls...)

@@ -16,13 +16,12 @@ const (
 	Baseline    = "baseline"     // no reuse at all
 	EngineCache = "engine-cache" // the engine's own prefix cache
 	LMCache     = "lmcache"      // no prefix cache in the engine, a store behind it
+	DaserChunk  = "daser-chunk"  // the same with DaseR, which reuses whole documents
+	DaserPrefix = "daser-prefix" // the same with DaseR, which reuses prefixes
 )
 
 // Rows lists the rows, in the order in which messages name them.
-func Rows() []string { return []string{Baseline, EngineCache, LMCache} }
-
-// notBuilt are rows of kvproof that will come and have no stack yet.
-var notBuilt = []string{"daser-chunk", "daser-prefix"}
+func Rows() []string { return []string{Baseline, EngineCache, LMCache, DaserChunk, DaserPrefix} }
 
 // Defaults of a Config. Memory is taken block by block and chunk by chunk as
 // it is used, so these are bounds: at 1 KiB of KV per token, as model.Mini
@@ -31,7 +30,7 @@ const (
 	DefaultBlockSize        = 128
 	DefaultMaxSeqs          = 8
 	DefaultEngineCacheBytes = 512 << 20
-	DefaultStoreBytes       = 1 << 30
+	DefaultL1Bytes          = 1 << 30
 	DefaultModelName        = "mini"
 	defaultAddr             = "127.0.0.1:0"
 )
@@ -41,23 +40,30 @@ type Config struct {
 	Row       string
 	BlockSize int           // B, tokens per block and per chunk; 0: DefaultBlockSize
 	Addr      string        // of the engine; empty: a free port of 127.0.0.1
-	StoreAddr string        // of the store, where the row has one; likewise
+	StoreAddr string        // of LMCache's store, in the row lmcache; likewise
+	DaserAddr string        // of the DaseR server, in the rows that have one; likewise
 	Model     model.Config  // zero: model.Mini()
 	ModelName string        // as clients name it; empty: DefaultModelName
 	MaxSeqs   int           // sequences that run at once, more wait; 0: DefaultMaxSeqs
 	Faults    []fault.Fault // planted from the start
-	Unsafe    bool          // lets /debug/flip on the store's address damage what is stored
+	Unsafe    bool          // opens /debug: on the store's address to damage what is stored, on DaseR's to check what is loaded
 	Log       io.Writer     // what went wrong, in lines; nil: nowhere
 
 	EngineCacheBytes int64 // KV that the row engine-cache keeps; 0: DefaultEngineCacheBytes
-	StoreBytes       int64 // KV that a store keeps; 0: DefaultStoreBytes
+
+	// The tiers of a store, in the rows lmcache, daser-chunk and daser-prefix.
+	L1Bytes int64  // in memory; 0: DefaultL1Bytes
+	L2Dir   string // a directory of its own is made below it; empty: no L2
+	L2Bytes int64  // in L2; 0: no bound
+
+	// What DaseR puts before the documents of a prompt and between them.
+	Prefix    []int32 // nil: a chat prefix; empty: nothing
+	Separator []int32 // empty: nothing
 }
 
 // Validate says what is wrong with a config, before anything is started.
 func (c Config) Validate() error {
 	switch {
-	case slices.Contains(notBuilt, c.Row):
-		return fmt.Errorf("row %q is not built yet in the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
 	case !slices.Contains(Rows(), c.Row):
 		return fmt.Errorf("row %q is not known to the miniature stack; there are %s", c.Row, strings.Join(Rows(), ", "))
 	case c.BlockSize < 0:
@@ -66,17 +72,21 @@ func (c Config) Validate() error {
 		return fmt.Errorf("block size %d: must be at most the model's context of %d tokens", c.BlockSize, c.modelConfig().Context)
 	case c.MaxSeqs < 0:
 		return fmt.Errorf("%d running sequences: must be positive", c.MaxSeqs)
-	case c.EngineCacheBytes < 0 || c.StoreBytes < 0:
-		return fmt.Errorf("caches of %d and %d bytes: must be positive", c.EngineCacheBytes, c.StoreBytes)
+	case c.EngineCacheBytes < 0 || c.L1Bytes < 0 || c.L2Bytes < 0:
+		return fmt.Errorf("caches of %d, %d and %d bytes: must be positive", c.EngineCacheBytes, c.L1Bytes, c.L2Bytes)
+	case c.L2Bytes > 0 && c.L2Dir == "":
+		return fmt.Errorf("L2 of %d bytes without a directory for it", c.L2Bytes)
+	case !c.hasStore() && (c.L1Bytes > 0 || c.L2Dir != ""):
+		return fmt.Errorf("row %q has no store with tiers: they need one of %s", c.Row, strings.Join(withStore, ", "))
+	case !c.hasStore() && c.Unsafe:
+		return fmt.Errorf("row %q has no store whose bytes could be damaged: unsafe needs one of %s", c.Row, strings.Join(withStore, ", "))
 	}
-	if !c.hasStore() {
-		if c.Unsafe {
-			return fmt.Errorf("row %q has no store whose bytes could be damaged: unsafe needs %s", c.Row, LMCache)
+	for _, f := range c.Faults {
+		if f.NeedsStore() && !c.hasStore() {
+			return fmt.Errorf("row %q has no store in which fault %q could be planted: it needs one of %s", c.Row, f, strings.Join(withStore, ", "))
 		}
-		for _, f := range c.Faults {
-			if f.NeedsStore() {
-				return fmt.Errorf("row %q has no store in which fault %q could be planted: it needs %s", c.Row, f, LMCache)
-			}
+		if f.NeedsDaser() && !c.hasDaser() {
+			return fmt.Errorf("row %q has no DaseR in which fault %q could be planted: it needs %s or %s", c.Row, f, DaserChunk, DaserPrefix)
 		}
 	}
 	return nil
@@ -91,16 +101,22 @@ func (c Config) withDefaults() Config {
 	c.BlockSize = cmp.Or(c.BlockSize, DefaultBlockSize)
 	c.Addr = cmp.Or(c.Addr, defaultAddr)
 	c.StoreAddr = cmp.Or(c.StoreAddr, defaultAddr)
+	c.DaserAddr = cmp.Or(c.DaserAddr, defaultAddr)
 	c.ModelName = cmp.Or(c.ModelName, DefaultModelName)
 	c.MaxSeqs = cmp.Or(c.MaxSeqs, DefaultMaxSeqs)
 	c.EngineCacheBytes = cmp.Or(c.EngineCacheBytes, DefaultEngineCacheBytes)
-	c.StoreBytes = cmp.Or(c.StoreBytes, DefaultStoreBytes)
+	c.L1Bytes = cmp.Or(c.L1Bytes, DefaultL1Bytes)
 	return c
 }
 
 func (c Config) modelConfig() model.Config { return cmp.Or(c.Model, model.Mini()) }
 
-func (c Config) hasStore() bool { return c.Row == LMCache }
+// withStore are the rows with a store behind the engine.
+var withStore = []string{LMCache, DaserChunk, DaserPrefix}
+
+func (c Config) hasStore() bool { return slices.Contains(withStore, c.Row) }
+
+func (c Config) hasDaser() bool { return c.Row == DaserChunk || c.Row == DaserPrefix }
 
 // engineBlockSize is the block size that the engine really runs with: half of
 // what was asked for (twice, where that is odd) if it is to ignore it.

@@ -1,6 +1,7 @@
 // Package mini starts a miniature stack in this process: an OpenAI-compatible
-// engine that really computes, and for the row lmcache a store behind it that
-// looks like LMCache to a reader. It is the default stack of the benchmarks
+// engine that really computes, and behind it, for the row lmcache, a store that
+// looks like LMCache to a reader, for daser-chunk and daser-prefix one that
+// looks like DaseR, with DaseR's server in front. It is the default stack of the benchmarks
 // and the test bed of the suite.
 //
 //	stack, err := mini.Start(ctx, mini.Config{Row: mini.LMCache, BlockSize: 128})
@@ -31,10 +32,11 @@ type Stack struct {
 	config      Config
 	model       *model.Model
 	engine      *engine.Engine
-	store       *store.Store // nil: none
+	store       *store.Store // nil: not in this row, as all that follows below
 	injector    *fault.Injector
 	engineHTTP  *server
-	storeHTTP   *server // nil: no store
+	storeHTTP   *server
+	daser       daserParts
 	closing     sync.Once
 	closeResult error
 }
@@ -81,21 +83,27 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.engineHTTP, err = serve(ctx, c.Addr, s.injector.WrapHandler(s.engine.Handler()), c.Log)
-	return err
+	if s.engineHTTP, err = serve(ctx, c.Addr, s.injector.WrapHandler(s.engine.Handler()), c.Log); err != nil {
+		return err
+	}
+	return s.startDaser(ctx)
 }
 
 // startStore returns what the engine gets to see of the store: nil where the
 // row has none.
 func (s *Stack) startStore(ctx context.Context) (kv.Store, error) {
 	c := s.config
-	if !c.hasStore() {
+	switch {
+	case !c.hasStore():
 		return nil, nil
+	case c.hasDaser():
+		return s.startDaserStore()
 	}
 	var err error
 	s.store, err = store.New(store.Config{
 		Chunk: c.chunk(), BlockSize: c.engineBlockSize(), BlockLen: s.model.BlockLen(c.engineBlockSize()),
-		Capacity: c.StoreBytes, ModelName: c.ModelName, Fingerprint: s.model.Fingerprint(),
+		Capacity: c.L1Bytes, L2Dir: c.L2Dir, L2Bytes: c.L2Bytes,
+		ModelName: c.ModelName, Fingerprint: s.model.Fingerprint(),
 	})
 	if err != nil {
 		return nil, err
@@ -112,7 +120,7 @@ func (s *Stack) startStore(ctx context.Context) (kv.Store, error) {
 // EngineURL is the base URL of the engine, without a slash at its end.
 func (s *Stack) EngineURL() string { return s.engineHTTP.url }
 
-// StoreURL is the base URL of the store; empty where the row has none.
+// StoreURL is the base URL of LMCache's store; empty in other rows.
 func (s *Stack) StoreURL() string {
 	if s.storeHTTP == nil {
 		return ""
@@ -146,6 +154,7 @@ func (s *Stack) close(ctx context.Context) error {
 		s.injector.Clear() // a stalled stream would never drain
 	}
 	var engineErr, engineHTTPErr, storeHTTPErr, storeErr error
+	daserHTTPErr := s.daser.stopServer(ctx) // its requests need the engine
 	var stopping sync.WaitGroup
 	if s.engineHTTP != nil {
 		stopping.Go(func() { engineHTTPErr = s.engineHTTP.stop(ctx) })
@@ -160,7 +169,8 @@ func (s *Stack) close(ctx context.Context) error {
 	if s.store != nil {
 		storeErr = s.store.Close()
 	}
-	if err := errors.Join(engineErr, engineHTTPErr, storeHTTPErr, storeErr); err != nil {
+	daserErr := s.daser.closeStore()
+	if err := errors.Join(daserHTTPErr, daserErr, engineErr, engineHTTPErr, storeHTTPErr, storeErr); err != nil {
 		return fmt.Errorf("closing the miniature stack: %w", err)
 	}
 	return nil

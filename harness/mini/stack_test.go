@@ -92,6 +92,10 @@ func get(t *testing.T, url string) string {
 // settle waits until the store has written what it acknowledged.
 func settle(t *testing.T, s *mini.Stack) {
 	t.Helper()
+	if s.DaserURL() != "" {
+		code, body := post(t, s.DaserURL()+"/drain")
+		require.Equal(t, http.StatusOK, code, body)
+	}
 	if s.StoreURL() == "" {
 		return
 	}
@@ -127,6 +131,8 @@ func TestRowsHitByTheirLaws(t *testing.T) {
 						mini.Baseline:    0,
 						mini.EngineCache: (length - 1) / b * b,
 						mini.LMCache:     min(length/b*b, length-1),
+						mini.DaserPrefix: min(length/b*b, length-1),
+						mini.DaserChunk:  min(length/b*b, length-1), // the prompt is its own only document
 					}[row]
 					require.Equal(t, want, warm.cached(), "P=%d", length)
 				}
@@ -168,13 +174,12 @@ func TestStartRefuses(t *testing.T) {
 		config mini.Config
 		want   string
 	}{
-		{"no row", mini.Config{}, `row "" is not known to the miniature stack; there are baseline, engine-cache, lmcache`},
+		{"no row", mini.Config{}, `row "" is not known to the miniature stack; there are baseline, engine-cache, lmcache, daser-chunk, daser-prefix`},
 		{"unknown row", mini.Config{Row: "vllm"}, `row "vllm" is not known`},
-		{"row of later", mini.Config{Row: "daser-prefix"}, `row "daser-prefix" is not built yet in the miniature stack; there are baseline,`},
 		{"block size", mini.Config{Row: mini.Baseline, BlockSize: -1}, "block size -1"},
 		{"block beyond the context", mini.Config{Row: mini.Baseline, BlockSize: 1025}, "block size 1025: must be at most the model's context of 1024 tokens"},
 		{"sequences", mini.Config{Row: mini.Baseline, MaxSeqs: -1}, "-1 running sequences"},
-		{"capacity", mini.Config{Row: mini.Baseline, StoreBytes: -1}, "-1 bytes"},
+		{"capacity", mini.Config{Row: mini.Baseline, L1Bytes: -1}, "-1 and 0 bytes"},
 		{"fault without a store", mini.Config{Row: mini.Baseline, Faults: []fault.Fault{fault.Stall, fault.BitFlip}}, `no store in which fault "bit-flip" could be planted`},
 		{"unsafe without a store", mini.Config{Row: mini.EngineCache, Unsafe: true}, "no store whose bytes could be damaged"},
 		{"unknown fault", mini.Config{Row: mini.LMCache, Faults: []fault.Fault{"nope"}}, `fault "nope" is not known`},
