@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/mini"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/model"
@@ -63,12 +65,16 @@ func miniConfig(args []string, help io.Writer) (mini.Config, error) {
 	flags.StringVar(&c.Row, "row", mini.LMCache, "row to serve: "+strings.Join(mini.Rows(), ", "))
 	flags.StringVar(&c.Addr, "addr", "127.0.0.1:8001", "address of the engine; port 0 is a free one")
 	flags.StringVar(&c.StoreAddr, "storeaddr", "127.0.0.1:0", "address of the store's status and metrics, in rows that have one")
+	flags.StringVar(&c.DaserAddr, "daseraddr", "127.0.0.1:2026", "address of DaseR's server, in rows that have one")
 	flags.IntVar(&c.BlockSize, "blocksize", mini.DefaultBlockSize, "tokens per KV block and per chunk of the store")
 	size := flags.String("model", "mini", "size of the model and its name: mini, or nano, which is faster and knows less")
 	seed := flags.Uint64("seed", model.Mini().Seed, "seed of the model's weights")
 	flags.IntVar(&c.MaxSeqs, "concurrency", mini.DefaultMaxSeqs, "requests that run at once; more wait in order")
+	l1 := flags.String("l1", "", "memory of a store, as in 512mib, in rows that have one (default 1gib)")
+	flags.StringVar(&c.L2Dir, "l2dir", "", "directory below which a store keeps a second tier in files; empty: none")
+	l2 := flags.String("l2", "", "size of that second tier; empty: no bound")
 	faults := flags.String("fault", "", "comma list of faults to plant, see below")
-	flags.BoolVar(&c.Unsafe, "unsafe", false, "let anyone who reaches the store's address damage it: GET /debug/chunks, POST /debug/flip?chunk=N&offset=M")
+	flags.BoolVar(&c.Unsafe, "unsafe", false, "open /debug: in row lmcache, damage the store by POST /debug/flip?chunk=N&offset=M (GET /debug/chunks lists); with DaseR, check loaded KV by POST and GET /debug/kvcheck?on=true")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			miniHelp(help, flags)
@@ -95,10 +101,28 @@ func miniConfig(args []string, help io.Writer) (mini.Config, error) {
 		return c, fmt.Errorf("-row=%s: %w", c.Row, err)
 	}
 	var err error
+	if c.L1Bytes, err = optionalSize(*l1); err != nil {
+		return c, fmt.Errorf("-l1=%s: %w", *l1, err)
+	}
+	if c.L2Bytes, err = optionalSize(*l2); err != nil {
+		return c, fmt.Errorf("-l2=%s: %w", *l2, err)
+	}
 	if c.Faults, err = fault.Parse(*faults); err != nil {
 		return c, fmt.Errorf("-fault=%s: %w", *faults, err)
 	}
 	return c, c.Validate()
+}
+
+// optionalSize reads a positive size; an empty one is 0, the default.
+func optionalSize(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	size, err := fixtures.ParseSize(text)
+	if err == nil && size == 0 {
+		err = errors.New("must be positive")
+	}
+	return size, err
 }
 
 func flagNames(flags *flag.FlagSet) string {
@@ -112,7 +136,7 @@ func miniHelp(w io.Writer, flags *flag.FlagSet) {
 	flags.SetOutput(w)
 	flags.PrintDefaults()
 	say(w, "\nfaults, with the findings of which a run must show one:\n")
-	for _, f := range fault.All() {
+	for _, f := range slices.Concat(fault.All(), fault.Daser()) {
 		findings := strings.Join(f.Findings(), ", ")
 		if findings == "" {
 			findings = "no finding"
@@ -128,6 +152,9 @@ func announce(w io.Writer, s *mini.Stack, c mini.Config) {
 	if s.StoreURL() != "" {
 		say(w, "store   %s\n", s.StoreURL())
 	}
+	if s.DaserURL() != "" {
+		say(w, "daser   %s\n", s.DaserURL())
+	}
 	if len(c.Faults) > 0 {
 		names := make([]string, len(c.Faults))
 		for i, f := range c.Faults {
@@ -135,7 +162,14 @@ func announce(w io.Writer, s *mini.Stack, c mini.Config) {
 		}
 		say(w, "faults  %s\n", strings.Join(names, ", "))
 	}
-	if c.Unsafe {
+	if c.Unsafe && s.DaserURL() != "" {
+		say(w, "check   curl -X POST '%s/debug/kvcheck?on=true'\n", s.DaserURL())
+	}
+	if c.Row == mini.DaserChunk {
+		say(w, "upload  curl -s %s/documents -H 'Content-Type: application/json' -d '{\"title\":\"a\",\"text\":\"w8 w9 w10\"}'\n", s.DaserURL())
+		say(w, "infer   curl -s %s/infer -H 'Content-Type: application/json' -d '{\"doc_ids\":[\"DOC_ID\"],\"task\":\"w11 w12\"}'\n", s.DaserURL())
+	}
+	if c.Unsafe && s.StoreURL() != "" {
 		say(w, "damage  curl -X POST '%s/debug/flip?chunk=0&offset=3'\n", s.StoreURL())
 	}
 	say(w, "try     curl -s %s/v1/completions -H 'Content-Type: application/json' -d '{\"model\":\"%s\",\"prompt\":\"w8 w9 w10\",\"max_tokens\":8,\"temperature\":0}'\n", s.EngineURL(), s.ModelName())
