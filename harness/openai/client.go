@@ -18,6 +18,10 @@ type Config struct {
 	ConnectTimeout time.Duration // 0: DefaultConnectTimeout
 	APIKey         string        // sent as a bearer token; empty: none
 	Header         http.Header   // sent with every request; those that the client sets itself win
+
+	// SkipReuse is sent as kv_transfer_params with requests that must be
+	// answered without the cache; nil: such requests are sent like any other.
+	SkipReuse map[string]bool
 }
 
 // A Client sends requests to one server. It may be used by many goroutines.
@@ -28,6 +32,7 @@ type Client struct {
 	stall   time.Duration
 	header  http.Header
 	secrets secrets
+	skip    map[string]bool
 	timed   *http.Client
 	admin   *http.Client // on connections of its own, so that it takes none from a worker
 }
@@ -55,6 +60,7 @@ func New(cfg Config) *Client {
 		stall:   cfg.Stall,
 		header:  header,
 		secrets: newSecrets(cfg),
+		skip:    cfg.SkipReuse,
 	}
 	if c.connect <= 0 {
 		c.connect = DefaultConnectTimeout
@@ -90,4 +96,11 @@ func (c *Client) Do(ctx context.Context, q row.Request) row.Timeline {
 // Chat sends a request to /v1/chat/completions and reads its stream.
 func (c *Client) Chat(ctx context.Context, q ChatRequest) row.Timeline {
 	return c.stream(ctx, "/v1/chat/completions", q.ID, c.chat(q))
+}
+
+// Stream posts a body to another route of the server and reads the answer as a
+// stream of completions, for servers that put one in front of an engine. The
+// body must ask for a stream.
+func (c *Client) Stream(ctx context.Context, path, id string, body any) row.Timeline {
+	return c.stream(ctx, path, id, body)
 }

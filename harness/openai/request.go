@@ -28,6 +28,8 @@ type completionBody struct {
 	Prompt    []int32 `json:"prompt"`
 	MaxTokens int     `json:"max_tokens"`
 	Logprobs  int     `json:"logprobs,omitempty"`
+
+	KVTransferParams map[string]bool `json:"kv_transfer_params,omitempty"`
 }
 
 // completion encodes a request for /v1/completions. The prompt is sent as
@@ -38,12 +40,16 @@ func (c *Client) completion(q row.Request) completionBody {
 	if prompt == nil {
 		prompt = []int32{} // null is a wrong type, an empty list is refused by name
 	}
-	return completionBody{
+	body := completionBody{
 		sampling:  c.sampling(q.Temperature, q.Seed, q.IgnoreEOS, q.CacheSalt),
 		Prompt:    prompt,
 		MaxTokens: q.MaxTokens,
 		Logprobs:  q.Logprobs,
 	}
+	if q.SkipReuse {
+		body.KVTransferParams = c.skip
+	}
+	return body
 }
 
 // sampling drops the top bit of the seed: vLLM takes a signed one.

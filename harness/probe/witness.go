@@ -68,6 +68,32 @@ func LMCacheLookup() Counting {
 	return Counter("lmcache_mp_lookup_hit_tokens_total", "lmcache_mp_lookup_requested_tokens_total")
 }
 
+// DaseRTokens counts the tokens that DaseR's core was asked for and matched.
+// Every lookup counts, /infer's own trace of the cache too (read in DaseR's
+// sources).
+func DaseRTokens() Counting {
+	return FromFirstUse("daser_up", Counter("daser_cache_matched_tokens_total", "daser_cache_requested_tokens_total"))
+}
+
+// FromFirstUse is a counting whose counters a server exports only once they
+// have counted something, as DaseR does. While the gauge up says that it is
+// that server which answers, what it does not export yet is 0; without the
+// gauge it stays unknown.
+func FromFirstUse(up string, count Counting) Counting {
+	return func(before, after row.Snapshot) row.Count {
+		c := count(before, after)
+		if c.State != row.Absent {
+			return c
+		}
+		for _, s := range []row.Snapshot{before, after} {
+			if v, ok := Sum(s, up, nil); !ok || v < 1 {
+				return c
+			}
+		}
+		return row.Count{State: row.Known}
+	}
+}
+
 // BytesMoved counts the tokens whose KV was moved, from a counter of bytes.
 // bytesPerToken is the size of one token's KV over all layers; if it is not
 // positive, the size is unknown and so is the count. A transfer that is no

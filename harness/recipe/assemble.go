@@ -19,12 +19,13 @@ import (
 // about them without asking.
 type Endpoints struct {
 	Engine     string // base URL
-	Backend    string // base URL of the cache server's HTTP side; empty: there is none
+	Backend    string // base URL of the HTTP side of the cache server; empty: there is none
 	Model      string // as the API names it
 	Context    int    // tokens
 	Vocab      int
 	TokenBytes int // bytes of KV per token
 	Facts      map[string]string
+	KVCheck    row.KVCheck // where the stack lets delivered KV be looked at
 	Close      func(context.Context) error
 }
 
@@ -63,32 +64,38 @@ func (s spec) Supports(f row.Feature) bool { return slices.Contains(s.features, 
 
 // assemble makes a server out of endpoints.
 func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
-	client := openai.New(openai.Config{BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout)})
+	config := openai.Config{
+		BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout), SkipReuse: s.skip,
+	}
+	client := openai.New(config)
 	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
 	engine := probe.New(engineProbe, e.Engine+"/metrics", admin)
-	facts := map[string]string{"reuse_mode": s.reuse}
+	facts := map[string]string{"reuse_mode": s.reuse, "cold": s.cold}
 	maps.Copy(facts, e.Facts)
 
-	cache := &cacheControl{spec: s, client: client, engine: engine, backend: e.Backend, http: admin}
-	facts["cold"] = cache.method()
+	cache := &cacheControl{spec: s, client: client, engine: engine}
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, Facts: facts, Context: e.Context, Vocab: e.Vocab,
-		Law: s.law(env.BlockSize), Deferred: s.deferred, Client: client, Cache: cache,
+		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck,
 		Probes: []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},
 	}
-	if e.Backend != "" {
+	closers := []func(){client.Close, admin.CloseIdleConnections}
+	if s.backend != nil {
+		cache.backend = s.backend(e.Backend, admin)
 		server.Probes = append(server.Probes, probe.New(backendProbe, e.Backend+"/metrics", admin))
-		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{
-			Server: s.name + " chunk", Read: func(ctx context.Context) (int, error) {
-				status, err := readStatus(ctx, admin, e.Backend)
-				return status.ChunkSize, err
-			},
-		})
+		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
+	}
+	if d, ok := cache.backend.(daser); ok && d.chunks {
+		config.BaseURL = e.Backend
+		chunks := &chunkClient{daser: d, engine: client, infer: openai.New(config), concurrency: env.Concurrency, ids: make(map[string]string)}
+		server.Client, server.Upload = chunks, chunks.upload
+		closers = append(closers, chunks.infer.Close)
 	}
 	server.Close = func(ctx context.Context) error {
-		client.Close()
-		admin.CloseIdleConnections()
+		for _, c := range closers {
+			c()
+		}
 		if e.Close == nil {
 			return nil
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/openai"
@@ -12,37 +11,35 @@ import (
 	"github.com/kvproof/kvproof/harness/row"
 )
 
+// A backend is the cache server behind an engine.
+type backend interface {
+	blockSize(context.Context) (int, error) // that it runs with
+	busy(context.Context) (string, error)   // what is still going on there; empty: nothing
+	clear(context.Context) error            // goes cold, where the engine's reset does not reach
+}
+
 // cacheControl empties and settles the cache of a row through the engine's and
 // the cache server's own endpoints.
 type cacheControl struct {
 	spec    spec
 	client  *openai.Client
 	engine  row.Probe
-	backend string
-	http    *http.Client
+	backend backend // nil: there is none
 }
 
-// method says how Cold works, for the manifest.
-func (c *cacheControl) method() string {
-	switch {
-	case !c.spec.Supports(row.Reset):
-		return "nothing to empty"
-	case c.spec.external:
-		return "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt"
-	default:
-		return "POST /reset_prefix_cache, proved by a sacrificial prompt"
-	}
-}
-
-// Cold resets the cache. An engine with blocks in use answers 200 with
-// success:false, so it is asked again until it says true or ctx ends. One that
-// does not say is taken at its word here: the proof of the reset will tell.
+// Cold makes the cache empty. An engine with blocks in use answers its reset
+// 200 with success:false, so it is asked again until it says true or ctx ends.
+// One that does not say is taken at its word here: the proof of the reset will
+// tell.
 func (c *cacheControl) Cold(ctx context.Context) error {
 	if !c.spec.Supports(row.Reset) {
-		return nil
+		if c.backend == nil {
+			return nil
+		}
+		return c.backend.clear(ctx)
 	}
 	for {
-		err := c.client.ResetPrefixCache(ctx, c.spec.external)
+		err := c.client.ResetPrefixCache(ctx, c.backend != nil)
 		switch {
 		case err == nil, errors.Is(err, openai.ErrResetUnknown):
 			return nil
@@ -87,17 +84,10 @@ func (c *cacheControl) busy(ctx context.Context) (string, error) {
 			return fmt.Sprintf("%s is %v", gauge, n), nil
 		}
 	}
-	if c.backend == "" {
+	if c.backend == nil {
 		return "", nil
 	}
-	status, err := readStatus(ctx, c.http, c.backend)
-	if err != nil {
-		return "", err
-	}
-	if !status.Storage.quiet() {
-		return fmt.Sprintf("the cache server's status is %+v", *status.Storage), nil
-	}
-	return "", nil
+	return c.backend.busy(ctx)
 }
 
 // wait pauses between two polls; it fails when ctx ends first.

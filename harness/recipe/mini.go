@@ -1,11 +1,13 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/mini"
+	daserstore "github.com/kvproof/kvproof/harness/mini/daser"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/model"
 	"github.com/kvproof/kvproof/harness/row"
@@ -44,20 +46,44 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	}
 	stack, err := mini.Start(ctx, mini.Config{
 		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
-		Faults: r.stack.Faults, Log: env.Log,
+		Faults: r.stack.Faults, Log: env.Log, Prefix: []int32{}, // prompts are the plan's, token for token
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.name, err)
 	}
 	endpoints := Endpoints{
-		Engine: stack.EngineURL(), Backend: stack.StoreURL(), Model: stack.ModelName(),
+		Engine: stack.EngineURL(), Backend: cmp.Or(stack.StoreURL(), stack.DaserURL()), Model: stack.ModelName(),
 		Context: config.Context, Vocab: config.Vocab, TokenBytes: stack.Model().TokenBytes(),
 		Facts: map[string]string{
 			"stack": "mini", "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
 		},
 		Close: stack.Close,
 	}
+	if check := stack.KVCheck(); check != nil && r.Supports(row.Lossy) {
+		endpoints.KVCheck = miniKVCheck{check}
+	}
 	return r.assemble(endpoints, env), nil
+}
+
+// miniKVCheck looks at the KV that the miniature DaseR delivers.
+type miniKVCheck struct{ check *daserstore.Check }
+
+func (c miniKVCheck) Start(context.Context) error {
+	c.check.Switch(true)
+	return nil
+}
+
+func (c miniKVCheck) Stop(context.Context) (row.KVReport, error) {
+	report := c.check.Report()
+	c.check.Switch(false)
+	if len(report.Errors) > 0 {
+		return row.KVReport{}, fmt.Errorf("%d loads could not be compared, the first: %s", len(report.Errors), report.Errors[0])
+	}
+	seen := row.KVReport{Checked: report.Chunks}
+	for _, m := range report.Mismatches {
+		seen.Mismatches = append(seen.Mismatches, m.String())
+	}
+	return seen, nil
 }
 
 // An Estimator says how long the miniature engine computes, from a short

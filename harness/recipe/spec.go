@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"net/http"
 	"slices"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -13,27 +14,31 @@ import (
 type spec struct {
 	name      string
 	features  []row.Feature
-	reuse     string // reuse_mode of the manifest
-	law       func(b int) fixtures.Law
-	deferred  bool // stores are readable some time after the request ended
-	external  bool // the cache is behind the engine: reset and settle reach it too
-	witnesses func(b, tokenBytes int) []row.Witness
+	reuse     string                                // reuse_mode of the manifest
+	cold      string                                // how the row goes cold, for the manifest
+	skip      map[string]bool                       // kv_transfer_params of a request that skips the cache
+	law       func(b int) fixtures.Law              // of usage
+	backend   func(string, *http.Client) backend    // the cache server at a URL; nil: there is none
+	witnesses func(b, tokenBytes int) []row.Witness // beside usage
 }
 
 var streams = []row.Feature{row.Streaming, row.Logprobs}
 
+func with(more ...row.Feature) []row.Feature { return append(slices.Clone(streams), more...) }
+
 // specs are the rows that are built.
 var specs = map[string]spec{
 	"baseline": {
-		name: "baseline", features: streams, reuse: "none",
+		name: "baseline", features: streams, reuse: "none", cold: "nothing to empty",
 		law: func(int) fixtures.Law { return fixtures.NoReuse() },
-		witnesses: func(b, _ int) []row.Witness {
+		witnesses: func(int, int) []row.Witness {
 			return []row.Witness{engineSources(fixtures.NoReuse())}
 		},
 	},
 	"engine-cache": {
-		name: "engine-cache", features: append(slices.Clone(streams), row.Reuse, row.Reset), reuse: "prefix",
-		law: fixtures.VLLMLaw,
+		name: "engine-cache", features: with(row.Reuse, row.Reset), reuse: "prefix",
+		cold: "POST /reset_prefix_cache, proved by a sacrificial prompt",
+		law:  fixtures.VLLMLaw,
 		witnesses: func(b, _ int) []row.Witness {
 			return []row.Witness{
 				{
@@ -45,27 +50,63 @@ var specs = map[string]spec{
 		},
 	},
 	"lmcache": {
-		name: "lmcache", features: append(slices.Clone(streams), row.Reuse, row.Reset), reuse: "prefix",
-		law: fixtures.LMCacheLaw, deferred: true, external: true,
+		name: "lmcache", features: with(row.Reuse, row.Reset), reuse: "prefix",
+		cold:    "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt",
+		law:     fixtures.LMCacheLaw,
+		backend: func(url string, client *http.Client) backend { return lmcacheServer{url, client} },
 		witnesses: func(c, tokenBytes int) []row.Witness {
-			return []row.Witness{
-				{
-					Name: "engine", Source: "vllm:external_prefix_cache_hits", Probe: engineProbe, Required: true,
-					Law: fixtures.LMCacheLaw(c), Count: probe.VLLMExternal(), Asked: wholePrompt,
-				},
-				engineSources(fixtures.LMCacheLaw(c)),
-				{
-					Name: "backend", Source: "lmcache_mp_lookup_hit_tokens", Probe: backendProbe, Required: true,
-					Law: fixtures.LookupLaw(c), Count: probe.LMCacheLookup(),
-					Asked: func(prompt int) int { return prompt / c * c },
-				},
-				{
-					Name: "bytes", Source: "kvproof_store_loaded_bytes", Probe: backendProbe, Required: true,
-					Law: fixtures.LookupLaw(c), Count: probe.BytesMoved("kvproof_store_loaded_bytes", tokenBytes),
-				},
-			}
+			wholeChunks := func(prompt int) int { return prompt / c * c }
+			return external(fixtures.LMCacheLaw(c), fixtures.LookupLaw(c),
+				"lmcache_mp_lookup_hit_tokens", probe.LMCacheLookup(), loadedBytes(tokenBytes), wholeChunks)
 		},
 	},
+	"daser-prefix": {
+		name: "daser-prefix", features: with(row.Reuse, row.SkipReuse), reuse: "prefix", skip: daserSkip,
+		cold:    "content never sent before (DaseR has no reset), proved by the hits of the cold pass",
+		law:     fixtures.LMCacheLaw,
+		backend: func(url string, client *http.Client) backend { return daser{base: url, http: client} },
+		witnesses: func(b, tokenBytes int) []row.Witness {
+			return external(fixtures.LMCacheLaw(b), fixtures.LookupLaw(b),
+				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)
+		},
+	},
+	"daser-chunk": {
+		name: "daser-chunk", features: with(row.Reuse, row.SkipReuse, row.Documents, row.Lossy), reuse: "chunk", skip: daserSkip,
+		cold:    "every document deleted and fresh ones uploaded; the cold pass asks with use_kv_cache:false",
+		law:     func(int) fixtures.Law { return fixtures.DocumentLaw() },
+		backend: func(url string, client *http.Client) backend { return daser{base: url, http: client, chunks: true} },
+		witnesses: func(_, tokenBytes int) []row.Witness {
+			return external(fixtures.DocumentLaw(), fixtures.DocumentLookupLaw(),
+				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)
+		},
+	},
+}
+
+// daserSkip keeps a request from reading and from writing DaseR's cache.
+var daserSkip = map[string]bool{"daser_skip_load": true, "daser_skip_save": true}
+
+func loadedBytes(tokenBytes int) probe.Counting {
+	return probe.BytesMoved("kvproof_store_loaded_bytes", tokenBytes)
+}
+
+// external are the witnesses of a row with a cache behind the engine: the
+// engine's two accounts, what the cache found, and what it moved.
+func external(hits, lookups fixtures.Law, source string, count, bytes probe.Counting, asked func(int) int) []row.Witness {
+	return []row.Witness{
+		{
+			Name: "engine", Source: "vllm:external_prefix_cache_hits", Probe: engineProbe, Required: true,
+			Law: hits, Count: probe.VLLMExternal(), Asked: wholePrompt,
+		},
+		engineSources(hits),
+		{
+			Name: "backend", Source: source, Probe: backendProbe, Required: true,
+			Law: lookups, Count: count, Asked: asked,
+		},
+		{
+			Name: "bytes", Source: "kvproof_store_loaded_bytes", Probe: backendProbe, Required: true,
+			Law: lookups, Count: bytes,
+		},
+	}
 }
 
 // The probes of a row.

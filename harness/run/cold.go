@@ -17,7 +17,10 @@ func (y *cycle) goCold(ctx context.Context) error {
 	case !y.config.Reuse:
 		return ctx.Err()
 	case !y.config.Reset:
-		return y.server.Cache.Cold(ctx)
+		if err := y.server.Cache.Cold(ctx); err != nil && ctx.Err() == nil {
+			y.found(resetRefused(err))
+		}
+		return ctx.Err()
 	}
 	prompt := fixtures.Sacrificial(y.params)
 	if _, ok := y.sacrifice(ctx, "store", prompt); !ok {

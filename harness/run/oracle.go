@@ -69,7 +69,7 @@ func (y *cycle) reconcile(p *Pass, expect func(fixtures.Law) fixtures.Expectatio
 			Witness: w.Name, Source: fmt.Sprintf("%s of %s", w.Source, w.Probe), Law: w.Law.Name,
 			Expected: expect(w.Law).Total, Hits: count.Hits, State: count.State, Required: w.Required,
 		}
-		if w.Asked != nil && count.HasQueries {
+		if w.Asked != nil && count.HasQueries && !p.skipsReuse() {
 			reading.Queries = count.Queries
 			for _, r := range p.Requests {
 				reading.ExpectedQueries += w.Asked(len(r.Prompt))

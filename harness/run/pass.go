@@ -36,6 +36,10 @@ func (p Pass) HitPercent() float64 {
 	return 100 * float64(p.HitTokens) / float64(p.PromptTokens)
 }
 
+// skipsReuse says that the requests of the pass go past the cache: it is asked
+// for nothing and must return nothing.
+func (p Pass) skipsReuse() bool { return len(p.Requests) > 0 && p.Requests[0].SkipReuse }
+
 // failed says that some request did not end properly, so that nothing can be
 // compared with this pass.
 func (p Pass) failed() bool {
@@ -52,9 +56,8 @@ func (p Pass) failed() bool {
 func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p Pass, err error) {
 	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan)}
 	defer func() { y.found(p.Findings...) }()
-	skip := len(p.Requests) > 0 && p.Requests[0].SkipReuse
 	expect := func(law fixtures.Law) fixtures.Expectation {
-		return y.cache.expect(law, plan, y.config.Concurrency, skip)
+		return y.cache.expect(law, plan, y.config.Concurrency, p.skipsReuse())
 	}
 	p.Expected = expect(y.server.Law)
 	before, found := y.snapshots(ctx, phase)

@@ -7,6 +7,28 @@ import (
 	"net/http"
 )
 
+// An lmcacheServer is LMCache's multiprocess server, seen through its HTTP side.
+type lmcacheServer struct {
+	base string
+	http *http.Client
+}
+
+func (l lmcacheServer) blockSize(ctx context.Context) (int, error) {
+	s, err := readStatus(ctx, l.http, l.base)
+	return s.ChunkSize, err
+}
+
+func (l lmcacheServer) busy(ctx context.Context) (string, error) {
+	s, err := readStatus(ctx, l.http, l.base)
+	if err != nil || s.Storage.quiet() {
+		return "", err
+	}
+	return fmt.Sprintf("the cache server's status is %+v", *s.Storage), nil
+}
+
+// clear has nothing to do: the engine's reset reaches this server.
+func (l lmcacheServer) clear(context.Context) error { return nil }
+
 // A status is the part of LMCache's GET /status that says whether it is quiet.
 // Source: observed on LMCache 0.5.6.
 type status struct {

@@ -1,0 +1,213 @@
+package recipe
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kvproof/kvproof/harness/openai"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// A daser is DaseR's HTTP server: what a row asks of it beside the requests.
+// Source of routes and bodies: DaseR's sources.
+type daser struct {
+	base   string
+	http   *http.Client // its answers wait for prefills and drains, so it has no timeout of its own
+	chunks bool         // it reuses documents, not prefixes
+}
+
+// call sends a body, if there is one, and decodes the answer. An answer that
+// is not want is an error with the server's words.
+func (d daser) call(ctx context.Context, method, path string, body, answer any, want int) error {
+	var reader io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encoding %s %s: %w", method, path, err)
+		}
+		reader = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, d.base+path, reader)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := d.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking DaseR: %w", err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("reading DaseR's answer to %s %s: %w", method, path, err)
+	}
+	if response.StatusCode != want {
+		return fmt.Errorf("DaseR answered %s to %s %s: %s", response.Status, method, path, bytes.TrimSpace(data))
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("reading DaseR's answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// busy asks for a drain, which answers once nothing is going on.
+func (d daser) busy(ctx context.Context) (string, error) { return "", d.drain(ctx) }
+
+// drain waits until every store that was begun can be read.
+func (d daser) drain(ctx context.Context) error {
+	var answer struct {
+		OK bool `json:"ok"`
+	}
+	if err := d.call(ctx, http.MethodPost, "/drain", nil, &answer, http.StatusOK); err != nil {
+		return err
+	}
+	if !answer.OK {
+		return errors.New("DaseR answered POST /drain with ok:false")
+	}
+	return nil
+}
+
+// blockSize is the one that the server runs with. DaseR itself tells
+// it over its IPC only; the miniature one does in its health.
+func (d daser) blockSize(ctx context.Context) (int, error) {
+	var health struct {
+		BlockTokens int `json:"block_tokens"`
+	}
+	if err := d.call(ctx, http.MethodGet, "/health", nil, &health, http.StatusOK); err != nil {
+		return 0, err
+	}
+	if health.BlockTokens == 0 {
+		return 0, errors.New("GET /health has no block_tokens")
+	}
+	return health.BlockTokens, nil
+}
+
+type daserDocument struct {
+	ID string `json:"doc_id"`
+}
+
+// clear deletes every document, which is how DaseR's chunk mode goes cold. Its
+// prefix mode has no way: there only content that was never sent is cold, which
+// the plan of each cycle is.
+func (d daser) clear(ctx context.Context) error {
+	if !d.chunks {
+		return nil
+	}
+	var documents []daserDocument
+	if err := d.call(ctx, http.MethodGet, "/documents", nil, &documents, http.StatusOK); err != nil {
+		return err
+	}
+	for _, document := range documents {
+		if err := d.call(ctx, http.MethodDelete, "/documents/"+document.ID, nil, nil, http.StatusOK); err != nil {
+			return err
+		}
+	}
+	documents = nil
+	if err := d.call(ctx, http.MethodGet, "/documents", nil, &documents, http.StatusOK); err != nil {
+		return err
+	}
+	if len(documents) > 0 {
+		return fmt.Errorf("%d documents are still there after DELETE was acknowledged", len(documents))
+	}
+	return nil
+}
+
+// A chunkClient asks about documents that were uploaded, through DaseR's
+// /infer; a prompt without documents goes to the engine.
+type chunkClient struct {
+	daser
+	engine      *openai.Client
+	infer       *openai.Client
+	concurrency int
+
+	mu  sync.Mutex
+	ids map[string]string // by tokens: the document's id at the server
+}
+
+// Do sends a request and reads the stream, an extension of the miniature
+// server: TTFT is the client's, as in every other row.
+func (c *chunkClient) Do(ctx context.Context, r row.Request) row.Timeline {
+	if r.Parts == nil {
+		return c.engine.Do(ctx, r)
+	}
+	ids := make([]string, len(r.Parts.Documents))
+	c.mu.Lock()
+	for i, tokens := range r.Parts.Documents {
+		ids[i] = c.ids[documentKey(tokens)]
+	}
+	c.mu.Unlock()
+	parameters := map[string]any{
+		"max_tokens": r.MaxTokens, "temperature": r.Temperature, "seed": r.Seed, "ignore_eos": r.IgnoreEOS, "return_token_ids": true,
+	}
+	if r.Logprobs > 0 {
+		parameters["logprobs"] = r.Logprobs
+	}
+	return c.infer.Stream(ctx, "/infer", r.ID, map[string]any{
+		"doc_ids": ids, "task_token_ids": r.Parts.Question, "prefix_token_ids": []int32{},
+		"use_kv_cache": !r.SkipReuse, "trace_cache": false, "stream": true, "gen_params": parameters,
+	})
+}
+
+// upload stores every document of the requests once, as many at a time as
+// requests may be in flight, and waits until all can be read.
+func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.Upload, error) {
+	start := time.Now()
+	documents := make(map[string][]int32)
+	var order []string
+	for _, r := range requests {
+		if r.Parts == nil {
+			continue
+		}
+		for _, tokens := range r.Parts.Documents {
+			key := documentKey(tokens)
+			if documents[key] == nil {
+				documents[key] = tokens
+				order = append(order, key)
+			}
+		}
+	}
+	group, uploading := errgroup.WithContext(ctx)
+	group.SetLimit(c.concurrency)
+	for i, key := range order {
+		group.Go(func() error {
+			var stored daserDocument
+			body := map[string]any{"title": fmt.Sprintf("doc_%d", i), "token_ids": documents[key]}
+			if err := c.call(uploading, http.MethodPost, "/documents", body, &stored, http.StatusCreated); err != nil {
+				return fmt.Errorf("uploading document %d of %d: %w", i+1, len(order), err)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ids[key] = stored.ID
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return row.Upload{}, err
+	}
+	if err := c.drain(ctx); err != nil {
+		return row.Upload{}, err
+	}
+	return row.Upload{Documents: len(order), Took: time.Since(start)}, nil
+}
+
+// documentKey is a document's tokens as a map key.
+func documentKey(tokens []int32) string {
+	key := make([]byte, 0, 4*len(tokens))
+	for _, token := range tokens {
+		key = binary.LittleEndian.AppendUint32(key, uint32(token))
+	}
+	return string(key)
+}
