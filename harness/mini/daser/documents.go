@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/kvproof/kvproof/harness/mini/tier"
 )
 
 // An upload is the body of POST /documents. TokenIDs and PrefixTokenIDs are
@@ -172,14 +174,10 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 // remove forgets a document and evicts its chunk, unless another document or a
 // fixed segment has the same.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) {
-	d, orphaned, ok := s.documents.remove(r.PathValue("id"))
-	if !ok {
+	evicted := 0
+	if !s.documents.remove(r.PathValue("id"), func(key tier.Key) { evicted = s.store.Evict(key) }) {
 		writeError(w, http.StatusNotFound, fmt.Sprintf("document %q is not known", r.PathValue("id")))
 		return
-	}
-	evicted := 0
-	if orphaned {
-		evicted = s.store.Evict(d.key)
 	}
 	writeJSON(w, http.StatusOK, struct {
 		OK      bool `json:"ok"`

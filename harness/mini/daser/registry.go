@@ -82,23 +82,27 @@ func (g *registry) all() []document {
 	return all
 }
 
-// remove forgets a document. orphaned says that nothing else needs its chunk.
-func (g *registry) remove(id string) (removed document, orphaned, ok bool) {
+// remove forgets a document. Where nothing else needs its chunk, evict is
+// called for it, before another upload can come to need it.
+func (g *registry) remove(id string, evict func(tier.Key)) (ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	d, ok := g.documents[id]
 	if !ok {
-		return document{}, false, false
+		return false
 	}
 	delete(g.documents, id)
 	g.order = slices.DeleteFunc(g.order, func(other string) bool { return other == id })
-	orphaned = len(d.tokens) > 0 && !g.fixed[d.key]
+	if len(d.tokens) == 0 || g.fixed[d.key] {
+		return true
+	}
 	for _, other := range g.documents {
 		if other.key == d.key && len(other.tokens) > 0 {
-			orphaned = false
+			return true
 		}
 	}
-	return *d, orphaned, true
+	evict(d.key)
+	return true
 }
 
 // keep protects a fixed segment from the deletion of documents.
