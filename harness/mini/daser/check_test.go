@@ -71,6 +71,21 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
+// TestCheckOfWhatWasNotMoved: there, keys must agree to the last bit, too.
+func TestCheckOfWhatWasNotMoved(t *testing.T) {
+	s := newStack(t, Chunk)
+	ids := tokens(1, 2*size)
+	id := s.upload(t, ids)
+	at, _ := nano().Span(size, 0, model.Keys, 7)
+	require.True(t, s.store.objects.Mutate(chunkKey(littleEndian(ids), ""), func(v []float32) {
+		v[at] = math.Float32frombits(math.Float32bits(v[at]) ^ 1)
+	}))
+	s.check.Switch(true)
+	s.infer(t, []int32{9}, true, id)
+	require.Equal(t, 1, s.check.Report().Damaged)
+	require.Equal(t, 7, s.check.Report().Mismatches[0].Token)
+}
+
 // TestCheckListsEveryPlane: one line for each plane of each layer.
 func TestCheckListsEveryPlane(t *testing.T) {
 	report, _ := damaged(t, func(v []float32) { clear(v) })

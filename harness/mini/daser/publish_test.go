@@ -67,7 +67,9 @@ func TestOnlyWhatIsCommittedIsVisible(t *testing.T) {
 			require.Equal(t, 3*size-1, s.complete(t, ids, nil).cached)
 			s.drain(t)
 			want := map[Mode]float64{Prefix: 3, Chunk: 1}[mode]
-			require.InDelta(t, want, s.counter(t, "daser_cache_committed_chunks_total"), 0, "each chunk once, though stored twice")
+			require.InDelta(t, want, s.counter(t, "daser_cache_committed_chunks_total"), 0)
+			slot := float64(4 * nano().BlockLen(size))
+			require.InDelta(t, 3*slot, s.counter(t, `daser_transfer_bytes_total{op="store"}`), 0, "each chunk once, though stored twice")
 		})
 	}
 }

@@ -43,8 +43,8 @@ func (s *Store) Await(ctx context.Context, key tier.Key) error {
 	}
 }
 
-// Drain waits until nothing is being transferred and nothing is allocated and
-// not committed. Under the fault EarlyDrain it does not.
+// Drain waits until nothing is being transferred and nothing is left to be
+// committed: what is allocated is in the queue or in the worker's hands. Under the fault EarlyDrain it does not.
 func (s *Store) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.broadcast() // a job that lingered for a fault that is gone goes on
@@ -55,7 +55,7 @@ func (s *Store) Drain(ctx context.Context) error {
 		left := len(s.pending)
 		changed := s.changed
 		s.mu.Unlock()
-		if !busy && left == 0 {
+		if !busy {
 			return nil
 		}
 		select {
