@@ -34,6 +34,16 @@
 // committed is visible to Lookup. The engine calls Store before a request's
 // last token is out, so an answer in hand does not mean that its KV can be
 // found: POST /drain waits for that.
+//
+// # Beyond DaseR
+//
+// So that prompts are those of a plan, token for token, and times the
+// client's: token_ids in place of text in POST /documents; task_token_ids in
+// place of task, and stream, in POST /infer; prefix_token_ids, which replaces
+// the server's own prefix, in both; token_ids in the answer where gen_params
+// has return_token_ids. GET /health also tells block_tokens, for which DaseR
+// has its IPC, and GET and POST /debug/kvcheck belong to [Check]. What is left
+// out: the IPC, the web page, and quantized or remote storage.
 package daser
 
 import (
