@@ -2,9 +2,7 @@ package daser
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/kvproof/kvproof/harness/mini/kv"
@@ -30,7 +28,7 @@ const maxMismatches = 64
 // it is switched on where nothing is timed.
 type Check struct {
 	inner kv.Store
-	truth *Store // which documents are where
+	mode  Mode
 	model *model.Model
 	size  int // B
 
@@ -70,9 +68,10 @@ func (m Mismatch) String() string {
 		m.Request, m.Chunk, m.Plane, m.Token, m.Layer, m.Index, m.Got, m.Want)
 }
 
-// NewCheck wraps inner, which delivers what s stores. It is off.
+// NewCheck wraps inner, through which s is reached, and which passes contexts
+// on. It is off.
 func NewCheck(inner kv.Store, s *Store) *Check {
-	return &Check{inner: inner, truth: s, model: s.cfg.Model, size: s.cfg.BlockSize}
+	return &Check{inner: inner, mode: s.cfg.Mode, model: s.cfg.Model, size: s.cfg.BlockSize}
 }
 
 // Switch turns the check on or off. Turning it on begins a new report.
@@ -113,7 +112,8 @@ func (c *Check) Reset(ctx context.Context) error { return c.inner.Reset(ctx) }
 // Load passes the load on and compares what came. A mismatch changes nothing
 // for the engine: damage is to have its effect.
 func (c *Check) Load(ctx context.Context, r kv.Request, tokens int, dst [][]float32) error {
-	if err := c.inner.Load(ctx, r, tokens, dst); err != nil {
+	var hits []Hit
+	if err := c.inner.Load(context.WithValue(ctx, delivered{}, &hits), r, tokens, dst); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -122,12 +122,7 @@ func (c *Check) Load(ctx context.Context, r kv.Request, tokens int, dst [][]floa
 	if !on {
 		return nil
 	}
-	hits, err := c.truth.Hits(r)
-	if err != nil {
-		c.fail(fmt.Errorf("finding the chunks of request %s: %w", r.ID, err))
-		return nil
-	}
-	if c.truth.Mode() == Prefix && len(hits) > 0 {
+	if c.mode == Prefix && len(hits) > 0 {
 		// Blocks of one prompt are one text, read as a whole.
 		hits = []Hit{{Key: hits[0].Key, Tokens: covered(hits)}}
 	}
@@ -178,85 +173,4 @@ func (c *Check) fail(err error) {
 	if len(c.report.Errors) < maxMismatches {
 		c.report.Errors = append(c.report.Errors, err.Error())
 	}
-}
-
-// reference is the KV of tokens that are read alone, from position 0.
-func (c *Check) reference(tokens []int32) ([][]float32, error) {
-	blocks := make([][]float32, (len(tokens)+c.size-1)/c.size)
-	for i := range blocks {
-		blocks[i] = make([]float32, c.model.BlockLen(c.size))
-	}
-	if len(tokens) == 0 {
-		return nil, errors.New("no tokens")
-	}
-	_, err := c.model.Forward(c.size, []model.Sequence{{Tokens: tokens, Blocks: blocks}})
-	return blocks, err
-}
-
-// against finds the first wrong value of each plane among n tokens. Blocks
-// that are nil were not asked for.
-func (c *Check) against(want [][]float32, moved, n int, got [][]float32) []Mismatch {
-	var found []Mismatch
-	for layer := range c.model.Config().Layers {
-		for _, plane := range []model.Plane{model.Keys, model.Values} {
-			for token := range n {
-				if got[token/c.size] == nil {
-					continue
-				}
-				from, to := c.model.Span(c.size, layer, plane, token%c.size)
-				have, should := got[token/c.size][from:to], want[token/c.size][from:to]
-				var m *Mismatch
-				if plane == model.Keys && moved != 0 {
-					m = c.turned(have, should, moved)
-				} else {
-					m = sameBits(have, should)
-				}
-				if m != nil {
-					m.Layer, m.Token, m.Plane = layer, token, planeName(plane)
-					found = append(found, *m)
-					break
-				}
-			}
-		}
-	}
-	return found
-}
-
-func planeName(p model.Plane) string {
-	if p == model.Keys {
-		return "keys"
-	}
-	return "values"
-}
-
-func sameBits(got, want []float32) *Mismatch {
-	for i, w := range want {
-		if math.Float32bits(got[i]) != math.Float32bits(w) {
-			return &Mismatch{Index: i, Got: fmt.Sprintf("%g", got[i]), Want: fmt.Sprintf("%g", w)}
-		}
-	}
-	return nil
-}
-
-// turned compares the keys of one token with keys from moved positions before.
-func (c *Check) turned(got, before []float32, moved int) *Mismatch {
-	config := c.model.Config()
-	half := config.HeadDim / 2
-	for i := range got {
-		within := i % config.HeadDim
-		pair := within % half
-		low := i - within + pair
-		key := complex(float64(before[low]), float64(before[low+half]))
-		angle := float64(moved) / math.Pow(config.RopeTheta, float64(pair)/float64(half))
-		at := key * complex(math.Cos(angle), math.Sin(angle))
-		want := real(at)
-		if within >= half {
-			want = imag(at)
-		}
-		bound := 0x1p-22 * math.Hypot(real(key), imag(key))
-		if !(math.Abs(float64(got[i])-want) <= bound) { // also where it is not a number
-			return &Mismatch{Index: i, Got: fmt.Sprintf("%g", got[i]), Want: fmt.Sprintf("%g", want)}
-		}
-	}
-	return nil
 }

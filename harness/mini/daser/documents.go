@@ -27,6 +27,15 @@ type failure struct {
 	err    error
 }
 
+// failed is 504 where a store was not committed, in time or at all, and 502
+// for all that the engine did wrong.
+func failed(err error) *failure {
+	if errors.Is(err, ErrNotStored) || errors.Is(err, context.DeadlineExceeded) {
+		return &failure{http.StatusGatewayTimeout, fmt.Errorf("the store was not committed: %w", err)}
+	}
+	return &failure{http.StatusBadGateway, err}
+}
+
 // upload answers once the document can be found: after tokenizing, prefill and
 // commit.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
@@ -58,10 +67,10 @@ func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, body upload) {
 		text = *body.Text
 	}
 	id := s.documents.add(*body.Title, text)
-	took, failed := s.register(r.Context(), id, body)
-	if failed != nil {
-		s.documents.change(id, func(d *document) { d.status, d.failure = statusFailed, failed.err.Error() })
-		writeError(w, failed.status, failed.err.Error())
+	took, failure := s.register(r.Context(), id, body)
+	if failure != nil {
+		s.documents.change(id, func(d *document) { d.status, d.failure = statusFailed, failure.err.Error() })
+		writeError(w, failure.status, failure.err.Error())
 		return
 	}
 	s.documents.change(id, func(d *document) { d.status = statusReady })
@@ -81,34 +90,29 @@ func (s *Server) register(ctx context.Context, id string, body upload) (time.Dur
 	if body.Text != nil {
 		var err error
 		if ids, err = s.engine.tokenize(ctx, *body.Text); err != nil {
-			return 0, &failure{http.StatusBadGateway, fmt.Errorf("tokenizing the document: %w", err)}
+			return 0, failed(fmt.Errorf("tokenizing the document: %w", err))
 		}
 	}
 	ids = s.padded(ids)
 	key := chunkKey(littleEndian(ids), "")
 	s.documents.change(id, func(d *document) { d.tokens, d.key = ids, key })
 	if err := s.ensure(ctx, s.padded(body.PrefixTokenIDs)); err != nil {
-		return 0, &failure{http.StatusBadGateway, err}
+		return 0, failed(err)
 	}
 	if s.store.Has(key) {
 		return 0, nil
 	}
 	start := time.Now()
 	if err := s.engine.prefill(ctx, ids); err != nil {
-		return 0, &failure{http.StatusBadGateway, fmt.Errorf("prefilling the document's %d tokens: %w", len(ids), err)}
+		return 0, failed(fmt.Errorf("prefilling the document's %d tokens: %w", len(ids), err))
 	}
 	took := time.Since(start)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.CommitTimeout)
 	defer cancel()
-	err := s.store.Await(ctx, key)
-	switch {
-	case err == nil:
-		return took, nil
-	case errors.Is(err, ErrClosed):
-		return took, &failure{http.StatusBadGateway, err}
-	default:
-		return took, &failure{http.StatusGatewayTimeout, fmt.Errorf("the document's store was not committed: %w", err)}
+	if err := s.store.Await(ctx, key); err != nil {
+		return took, failed(err)
 	}
+	return took, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

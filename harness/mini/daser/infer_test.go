@@ -2,6 +2,7 @@ package daser
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -166,6 +167,27 @@ func TestPrefixOfARequest(t *testing.T) {
 		require.Equal(t, len(document)+len(task), none.prompt)
 		require.Equal(t, 3*size, none.cached)
 	}
+}
+
+// TestOnePrefillOfASharedPrefix: uploads that come together with the same
+// prefix have it prefilled once.
+func TestOnePrefillOfASharedPrefix(t *testing.T) {
+	s := newStack(t, Chunk)
+	prefix := tokens(5, 2*size)
+	t.Run("uploads", func(t *testing.T) {
+		for i := range 4 {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				s.do(t, http.MethodPost, "/documents", object{"title": "a", "token_ids": tokens(i, size), "prefix_token_ids": prefix}, nil)
+			})
+		}
+	})
+	require.InDelta(t, 1, s.counter(t, `daser_cache_lookup_total{result="miss"}`), 0)
+	require.InDelta(t, 5, s.counter(t, "daser_cache_committed_chunks_total"), 0)
+
+	require.NoError(t, s.injector.Plant(fault.LostStore))
+	body := object{"title": "a", "token_ids": tokens(0, size), "prefix_token_ids": tokens(6, size)}
+	s.refused(t, http.MethodPost, "/documents", body, http.StatusGatewayTimeout, "not committed")
 }
 
 func TestInferRefuses(t *testing.T) {

@@ -31,13 +31,17 @@ func (s *Store) Load(ctx context.Context, r kv.Request, tokens int, dst [][]floa
 	s.addLoad(1)
 	defer s.addLoad(-1)
 	start := time.Now()
-	moved, err := s.load(r, tokens, dst)
+	moved, err := s.load(ctx, r, tokens, dst)
 	s.metrics.transferred(opLoad, err == nil, moved, time.Since(start))
 	if err != nil {
 		return fmt.Errorf("loading %d tokens of request %s: %w", tokens, r.ID, err)
 	}
 	return nil
 }
+
+// delivered is the context key under which a caller of Load may leave a *[]Hit,
+// to learn which chunks it got: a later lookup may see others.
+type delivered struct{}
 
 func (s *Store) addLoad(n int) {
 	s.mu.Lock()
@@ -48,7 +52,7 @@ func (s *Store) addLoad(n int) {
 
 // load returns how many bytes it has moved. The last chunk comes first, as in
 // a store: so those at the start are the more recently used ones.
-func (s *Store) load(r kv.Request, tokens int, dst [][]float32) (moved int, err error) {
+func (s *Store) load(ctx context.Context, r kv.Request, tokens int, dst [][]float32) (moved int, err error) {
 	hits, err := s.Hits(r)
 	if err != nil {
 		return 0, err
@@ -58,6 +62,9 @@ func (s *Store) load(r kv.Request, tokens int, dst [][]float32) (moved int, err 
 	}
 	hits = hits[:1+slices.IndexFunc(hits, func(h Hit) bool { return h.Offset+h.Tokens >= tokens })]
 	s.markLossy(r, hits)
+	if into, ok := ctx.Value(delivered{}).(*[]Hit); ok {
+		*into = hits
+	}
 	for i, h := range slices.Backward(hits) {
 		values, err := s.get(h)
 		if err != nil {

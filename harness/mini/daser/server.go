@@ -45,15 +45,16 @@ type Server struct {
 	store     *Store
 	engine    *engineClient
 	documents *registry
-	prefix    []int32 // padded
-	separator []int32 // padded
+	ensuring  chan struct{} // holds one token: a segment is prefilled once
+	prefix    []int32       // padded
+	separator []int32       // padded
 }
 
 // NewServer returns a server that is not ready before Start.
 func NewServer(c ServerConfig) *Server {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.CommitTimeout = cmp.Or(c.CommitTimeout, DefaultCommitTimeout)
-	return &Server{cfg: c, store: c.Store, engine: newEngineClient(c.Engine), documents: newRegistry()}
+	return &Server{cfg: c, store: c.Store, engine: newEngineClient(c.Engine), documents: newRegistry(), ensuring: make(chan struct{}, 1)}
 }
 
 // Start asks the engine for its model and, in chunk mode, has it prefill what
@@ -144,6 +145,15 @@ func (s *Server) ensure(ctx context.Context, segment []int32) error {
 	s.documents.keep(key)
 	if s.store.Has(key) {
 		return nil
+	}
+	select {
+	case s.ensuring <- struct{}{}:
+		defer func() { <-s.ensuring }()
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the prefill of a fixed segment: %w", ctx.Err())
+	}
+	if s.store.Has(key) {
+		return nil // another request was faster
 	}
 	if _, err := s.store.Trace(ctx, kv.Request{ID: "segment", Tokens: segment}); err != nil {
 		return fmt.Errorf("checking a fixed segment of %d tokens: %w", len(segment), err)
