@@ -2,6 +2,7 @@ package fault
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 func TestEveryFaultIsDescribed(t *testing.T) {
 	seen := map[Fault]bool{}
-	for _, f := range All() {
+	for _, f := range slices.Concat(All(), Daser()) {
 		require.Regexp(t, regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`), string(f))
 		require.False(t, seen[f], "%s is listed twice", f)
 		seen[f] = true
@@ -25,7 +26,12 @@ func TestEveryFaultIsDescribed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Fault{f}, got)
 	}
-	require.Len(t, seen, 29)
+	require.Len(t, seen, 34)
+	for _, f := range Daser() {
+		require.True(t, f.NeedsDaser(), f)
+		require.False(t, f.NeedsStore() || f.AtStart(), f)
+		require.NotContains(t, All(), f, "rows without DaseR have nothing to do with it")
+	}
 }
 
 func TestParse(t *testing.T) {
@@ -52,7 +58,7 @@ func TestParse(t *testing.T) {
 		})
 	}
 	_, err := Parse("?")
-	for _, f := range All() {
+	for _, f := range slices.Concat(All(), Daser()) {
 		require.True(t, strings.Contains(err.Error(), string(f)), "the message names %s", f)
 	}
 }
