@@ -112,7 +112,7 @@ func call(t *testing.T, method, url string, body any) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-// get calls DaseR and reads a 2xx answer.
+// do calls DaseR and reads an answer that is no error.
 func (s *stack) do(t *testing.T, method, path string, body, into any) {
 	t.Helper()
 	status, answer := call(t, method, s.url+path, body)
@@ -151,7 +151,7 @@ type outcome struct {
 	cached   int
 }
 
-// generation asks for an answer that can be compared.
+// greedy asks for an answer that can be compared.
 var greedy = object{"max_tokens": 8, "temperature": 0, "ignore_eos": true, "logprobs": 1, "return_token_ids": true}
 
 // infer asks with ids and reads the stream.

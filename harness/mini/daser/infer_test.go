@@ -183,6 +183,7 @@ func TestOnePrefillOfASharedPrefix(t *testing.T) {
 		}
 	})
 	require.InDelta(t, 1, s.counter(t, `daser_cache_lookup_total{result="miss"}`), 0)
+	require.InDelta(t, -1, s.counter(t, `daser_cache_lookup_total{result="hit"}`), 0)
 	require.InDelta(t, 5, s.counter(t, "daser_cache_committed_chunks_total"), 0)
 
 	require.NoError(t, s.injector.Plant(fault.LostStore))
