@@ -1,8 +1,11 @@
 package harness
 
 import (
+	"maps"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
@@ -83,7 +86,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
 		Reuse: r.Supports(row.Reuse), Reset: r.Supports(row.Reset), Logprobs: r.Supports(row.Logprobs),
 		Lossy: r.Supports(row.Lossy), SkipReuse: r.Supports(row.SkipReuse),
-		Exact: true, ProofRequests: proofRequests, Command: s.manifest.Command,
+		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.settings.Concurrency), Command: s.manifest.Command,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },
 		Progress:  s.progress.show,
@@ -95,6 +98,15 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		state.table.fail(string(findings[0].Code))
 	}
 	return err
+}
+
+// proofRequests is the part of a plan that the proof covers: all of it where
+// less would fit into the first tier.
+func (s *session) proofRequests() int {
+	if s.settings.Evict {
+		return s.settings.Requests
+	}
+	return proofRequests
 }
 
 func (s *session) cellArtifacts(name, workload string) *artifact.Cell {
@@ -175,12 +187,40 @@ func (c *Cell) Report(b *testing.B) {
 // metricsOf pools the requests of several cycles into one line.
 func metricsOf(results []run.Result) ([]metric.Metric, error) {
 	var pooled struct{ cold, warm metric.Pass }
-	var match, total int
+	var match, total, uploads, prompt int
+	tiers := make(map[string]int)
+	var uploaded time.Duration
 	for _, r := range results {
+		if r.Upload.Documents > 0 {
+			uploaded += r.Upload.Took
+			uploads++
+		}
 		pooled.cold.Add(r.Cold.Timelines, r.Cold.Elapsed, r.Cold.HitTokens, r.Cold.PromptTokens)
 		pooled.warm.Add(r.Warm.Timelines, r.Warm.Elapsed, r.Warm.HitTokens, r.Warm.PromptTokens)
+		prompt += r.Warm.PromptTokens
+		for tier, tokens := range r.Warm.TierTokens {
+			tiers[tier] += tokens
+		}
 		match += r.Comparison.Matches
 		total += r.Comparison.Total
 	}
-	return metric.Cycle(pooled.cold, pooled.warm, match, total)
+	values, err := metric.Cycle(pooled.cold, pooled.warm, match, total)
+	if err != nil {
+		return nil, err
+	}
+	more := make(map[string]float64)
+	if uploads > 0 {
+		more[metric.Upload] = float64(uploaded) / float64(uploads)
+	}
+	for tier, tokens := range tiers {
+		more[map[string]string{"l1": metric.L1Hit, "l2": metric.L2Hit}[tier]] = percent(tokens, prompt)
+	}
+	for _, unit := range slices.Sorted(maps.Keys(more)) {
+		value, err := metric.New(unit, more[unit])
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -27,17 +28,16 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 	for _, r := range s.selection.rows {
 		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
-				shared := s.share(r)
-				b.Cleanup(func() {
-					if err := shared.close(); err != nil {
-						b.Error(err)
-					}
-				})
+				shared := s.share(b, r, nil)
 				for _, w := range workloads {
 					if !s.selected(w) || !applies(r, w) {
 						continue
 					}
 					state := &cellState{} // outlives the repeats of -count
+					if s.settings.Evict { // a store is sized for one working set
+						budgets := s.selection.budgets[w.Name]
+						shared = s.share(b, r, &budgets)
+					}
 					b.Run("workload="+metric.Slug(w.Name), func(b *testing.B) {
 						b.StopTimer()
 						cell := s.cell(b, shared, w, state)
@@ -62,18 +62,25 @@ func applies(r row.Row, w fixtures.Workload) bool {
 
 // A sharedServer is the server of one row, started when it is first needed.
 type sharedServer struct {
-	row   row.Row
-	start func() (*row.Server, error)
+	row     row.Row
+	budgets *fixtures.Budgets // of its store; nil: the stack's default
+	start   func() (*row.Server, error)
 
 	mu     sync.Mutex
 	closed bool
 	server *row.Server
 }
 
-func (s *session) share(r row.Row) *sharedServer {
-	shared := &sharedServer{row: r}
+// share prepares a server that ends with b.
+func (s *session) share(b *testing.B, r row.Row, budgets *fixtures.Budgets) *sharedServer {
+	shared := &sharedServer{row: r, budgets: budgets}
 	shared.start = sync.OnceValues(func() (*row.Server, error) { return s.startServer(shared) })
 	s.servers = append(s.servers, shared)
+	b.Cleanup(func() {
+		if err := shared.close(); err != nil {
+			b.Error(err)
+		}
+	})
 	return shared
 }
 
@@ -82,9 +89,13 @@ func (s *session) share(r row.Row) *sharedServer {
 func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	r := shared.row
 	s.progress.show("starting " + r.Name())
-	server, err := r.Start(s.ctx, row.Env{
+	env := row.Env{
 		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Model: s.settings.Model, Log: io.Discard,
-	})
+	}
+	if b := shared.budgets; b != nil {
+		env.Tiers = &row.Tiers{L1Bytes: b.L1Bytes, L2Bytes: b.L2Bytes, L2Dir: filepath.Join(s.artifacts.Dir, "l2")}
+	}
+	server, err := r.Start(s.ctx, env)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type Settings struct {
 	Model       string
 	Data        string
 	Results     string
+	Evict       bool
 	Require     bool
 
 	errs []error // variables that do not parse
@@ -45,6 +46,7 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	flags.StringVar(&s.Model, "model", "mini", "model of the miniature engine: mini, or the much smaller nano")
 	flags.StringVar(&s.Data, "data", "", "trace file (Mooncake JSONL) for -workload=trace; empty: the slice that ships")
 	flags.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
+	flags.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
 	flags.BoolVar(&s.Require, "require", false, "fail on anything that is missing or not proven, instead of skipping or saying so")
 	s.environment(flags)
 	return s
@@ -66,7 +68,7 @@ func (s *Settings) environment(flags *flag.FlagSet) {
 
 var suiteFlags = []string{
 	"backend", "stack", "blocksize", "workload", "requests", "concurrency", "inputlen", "outputlen",
-	"seed", "nonce", "model", "data", "results", "require",
+	"seed", "nonce", "model", "data", "results", "evict", "require",
 }
 
 // effective lists the settings as they are in force, by flag name.

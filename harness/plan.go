@@ -25,6 +25,7 @@ func (s *session) configLines() []string {
 		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),
 		fmt.Sprintf("seed: %d", s.settings.Seed),
 		"loader: internal",
+		fmt.Sprintf("evict: %v", s.settings.Evict),
 	}
 }
 
@@ -53,6 +54,9 @@ func (s *session) printPlan(w io.Writer) error {
 		note := ""
 		if plan.LeftOut > 0 {
 			note = fmt.Sprintf(", %d rows longer than the context of %d tokens left out", plan.LeftOut, sel.params.Context)
+		}
+		if s.settings.Evict {
+			note += ", " + sel.budgets[wl.Name].String()
 		}
 		fmt.Fprintf(w, "# workload %s: %d requests, %d prompt tokens%s\n", wl.Name, len(plan.Requests), plan.PromptTokens(), note)
 	}
@@ -92,7 +96,7 @@ func (s *session) estimate() (time.Duration, error) {
 				return 0, err
 			}
 			cell := cellTime(e, r, plan)
-			proof := float64(min(proofRequests, len(plan.Requests))) / float64(len(plan.Requests))
+			proof := float64(min(s.proofRequests(), len(plan.Requests))) / float64(len(plan.Requests))
 			total += cell + time.Duration(proof*float64(cell))
 		}
 	}

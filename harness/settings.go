@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -21,6 +22,7 @@ type selection struct {
 	workloads    []fixtures.Workload
 	inapplicable []error // workloads of "all" that the sizes leave no room for
 	params       fixtures.Params
+	budgets      map[string]fixtures.Budgets // of the caches' tiers, by workload
 	results      string
 }
 
@@ -91,7 +93,39 @@ func (s *Settings) resolve() (selection, error) {
 		}
 	}
 	sel.workloads = fitting
+	if sel.budgets, err = s.size(sel, recipe.MiniFacts(model)); err != nil {
+		errs = append(errs, err)
+	}
 	return sel, errors.Join(errs...)
+}
+
+// size plans the tiers of the caches for each workload, on what this machine
+// has free before anything runs.
+func (s *Settings) size(sel selection, facts fixtures.ModelFacts) (map[string]fixtures.Budgets, error) {
+	slot, err := facts.SlotBytes(s.BlockSize, 1)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := host.ReadLimits(sel.results)
+	if err != nil {
+		return nil, err
+	}
+	budgets := make(map[string]fixtures.Budgets)
+	var errs []error
+	for _, w := range sel.workloads {
+		plan, err := w.Plan(sel.params)
+		if err != nil {
+			return nil, err
+		}
+		set, err := fixtures.CountBlocks(plan, s.BlockSize)
+		if err != nil {
+			return nil, err
+		}
+		if budgets[w.Name], err = fixtures.Size(set, slot, limits, s.Evict); err != nil {
+			errs = append(errs, fmt.Errorf("-evict=%v: workload %s: %w", s.Evict, w.Name, err))
+		}
+	}
+	return budgets, errors.Join(errs...)
 }
 
 // tooShort says that a workload needs longer prompts than -inputlen.

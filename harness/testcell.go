@@ -26,6 +26,8 @@ type TestCell struct {
 	InputLen    int    // default 3.5 blocks
 	OutputLen   int    // default 32: the least that can be called identical
 	Faults      []fault.Fault
+	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
+	NoL2        bool          // what leaves L1 is gone
 	Results     string        // directory for artifacts; empty: none
 	Stall       time.Duration // default 20 s: a busy machine is no stall
 }
@@ -60,10 +62,14 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	rows, _, err := recipe.Select(spec.Row, recipe.Mini{Model: name, Faults: spec.Faults})
 	require.NoError(tb, err)
 	concurrency := cmp.Or(spec.Concurrency, 2)
-	server, err := rows[0].Start(tb.Context(), row.Env{
+	env := row.Env{
 		BlockSize: blockSize, Concurrency: concurrency, Model: name, Log: tb.Output(),
 		Stall: cmp.Or(spec.Stall, 20*time.Second),
-	})
+	}
+	if spec.L1Share > 0 {
+		env.Tiers = tiersFor(tb, spec, workload, params, recipe.MiniFacts(model))
+	}
+	server, err := rows[0].Start(tb.Context(), env)
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		ctx, cancel := closeContext()
@@ -74,12 +80,28 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 		Workload: workload, Params: params, Concurrency: concurrency,
 		Reuse: rows[0].Supports(row.Reuse), Reset: rows[0].Supports(row.Reset), Logprobs: rows[0].Supports(row.Logprobs),
 		Lossy: rows[0].Supports(row.Lossy), SkipReuse: rows[0].Supports(row.SkipReuse),
-		Exact: true, ProofRequests: proofRequests, ResetTimeout: 2 * time.Second,
+		Exact: true, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,
 	}
 	if spec.Results != "" {
 		config.Artifacts = mustCreate(tb, spec.Results).Cell(spec.Row, blockSize, workload.Name)
 	}
 	return run.NewCell(server, config), server
+}
+
+// tiersFor sizes a store for the working set of a plan.
+func tiersFor(tb testing.TB, spec TestCell, workload fixtures.Workload, params fixtures.Params, facts fixtures.ModelFacts) *row.Tiers {
+	tb.Helper()
+	plan, err := workload.Plan(params)
+	require.NoError(tb, err)
+	set, err := fixtures.CountBlocks(plan, params.BlockSize)
+	require.NoError(tb, err)
+	slot, err := facts.SlotBytes(params.BlockSize, 1)
+	require.NoError(tb, err)
+	tiers := &row.Tiers{L1Bytes: int64(spec.L1Share * float64(int64(set.Blocks)*slot))}
+	if !spec.NoL2 {
+		tiers.L2Dir = tb.TempDir()
+	}
+	return tiers
 }
 
 // EachCell runs body for every selected row and workload as a sub-test with a

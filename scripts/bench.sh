@@ -3,12 +3,13 @@
 #
 #   BACKEND=lmcache COUNT=10 scripts/bench.sh
 #
-#   BACKEND    rows to run               (baseline,engine-cache,lmcache)
+#   BACKEND    rows to run               (all four and engine-cache)
 #   WORKLOAD   workloads to run          (all that apply)
 #   BLOCKSIZE  tokens in a block         (128)
+#   REQUESTS   requests in a pass        (6)
 #   COUNT      samples                   (1)
 #   TAGS       build tags: other stacks  (none)
-#   ARGS       more flags, e.g. '-requests=4 -concurrency=1'
+#   ARGS       more flags, e.g. '-concurrency=1 -outputlen=32'
 #   OUT        file for the text         (results/TIME.txt)
 #
 # The text grows while the benchmarks run and stays when they are interrupted.
@@ -18,12 +19,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 
-backend=${BACKEND:-baseline,engine-cache,lmcache}
+backend=${BACKEND:-baseline,engine-cache,lmcache,daser-chunk,daser-prefix}
 out=${OUT:-results/$(date +%Y-%m-%dT%H-%M-%S).txt}
 [[ $out = /* ]] || out=$root/$out
 read -r -a more <<<"${ARGS:-}"
 flags=(-tags="${TAGS:-}" -run='^$' -bench=. -benchtime=1x -count="${COUNT:-1}" -v
-  -backend="$backend" -blocksize="${BLOCKSIZE:-128}"
+  -backend="$backend" -blocksize="${BLOCKSIZE:-128}" -requests="${REQUESTS:-6}"
   ${WORKLOAD:+-workload="$WORKLOAD"} "${more[@]}")
 
 mkdir -p "$(dirname "$out")"

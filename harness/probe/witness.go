@@ -61,6 +61,15 @@ func VLLMCached() Counting {
 	}
 }
 
+// Labelled counts the hits of one label set of a counter, which appears with
+// its first use beside others of its name.
+func Labelled(hits string, match map[string]string) Counting {
+	return func(before, after row.Snapshot) row.Count {
+		r := labelled(before, after, hits, match)
+		return row.Count{Hits: r.value, State: r.state}
+	}
+}
+
 // LMCacheLookup counts the tokens that LMCache's multiprocess server looked up
 // and found. It looks up whole chunks only and does not see vLLM's local hits
 // (observed on LMCache 0.5.6).

@@ -86,6 +86,16 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		server.Probes = append(server.Probes, probe.New(backendProbe, e.Backend+"/metrics", admin))
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
 	}
+	if env.Tiers != nil && s.tier != nil {
+		server.Witnesses = append(server.Witnesses, s.tierWitnesses(env.BlockSize)...)
+		maps.Copy(facts, tierFacts(*env.Tiers))
+		if unit := float64(env.BlockSize * e.TokenBytes); server.Law.Unit > 0 {
+			capacity := s.eviction
+			capacity.L1Units, capacity.L2Units = float64(env.Tiers.L1Bytes)/unit, float64(env.Tiers.L2Bytes)/unit
+			capacity.L2, capacity.Deferred = env.Tiers.L2Dir != "", server.Deferred
+			server.Capacity = &capacity
+		}
+	}
 	if d, ok := cache.backend.(daser); ok && d.chunks {
 		config.BaseURL = e.Backend
 		chunks := &chunkClient{daser: d, engine: client, infer: openai.New(config), concurrency: env.Concurrency, ids: make(map[string]string)}
@@ -102,6 +112,15 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		return e.Close(ctx)
 	}
 	return server
+}
+
+// tierFacts are the sizes of a store under the names of DaseR's manifest.
+func tierFacts(t row.Tiers) map[string]string {
+	facts := map[string]string{"l1_size_bytes": fmt.Sprint(t.L1Bytes), "skip_l2": fmt.Sprint(t.L2Dir == ""), "storage_tier": "l1-only"}
+	if t.L2Dir != "" {
+		facts["l2_size_bytes"], facts["storage_tier"] = fmt.Sprint(t.L2Bytes), "l1+l2"
+	}
+	return facts
 }
 
 func readBlockSize(engine row.Probe) func(context.Context) (int, error) {

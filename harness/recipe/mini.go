@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/mini"
 	daserstore "github.com/kvproof/kvproof/harness/mini/daser"
 	"github.com/kvproof/kvproof/harness/mini/fault"
@@ -31,6 +32,11 @@ func MiniModel(name string) (model.Config, error) {
 	}
 }
 
+// MiniFacts are what decides the size of the KV of that model.
+func MiniFacts(config model.Config) fixtures.ModelFacts {
+	return fixtures.ModelFacts{KVHeads: config.KVHeads, HeadDim: config.HeadDim, Layers: config.Layers, DTypeBytes: 4}
+}
+
 // builtRow is a spec on the miniature stack.
 type builtRow struct {
 	spec
@@ -44,10 +50,14 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	stack, err := mini.Start(ctx, mini.Config{
+	sized := mini.Config{
 		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
 		Faults: r.stack.Faults, Log: env.Log, Prefix: []int32{}, // prompts are the plan's, token for token
-	})
+	}
+	if env.Tiers != nil && r.tier != nil {
+		sized.L1Bytes, sized.L2Bytes, sized.L2Dir = env.Tiers.L1Bytes, env.Tiers.L2Bytes, env.Tiers.L2Dir
+	}
+	stack, err := mini.Start(ctx, sized)
 	if err != nil {
 		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.name, err)
 	}
@@ -79,7 +89,7 @@ func (c miniKVCheck) Stop(context.Context) (row.KVReport, error) {
 	if len(report.Errors) > 0 {
 		return row.KVReport{}, fmt.Errorf("%d loads could not be compared, the first: %s", len(report.Errors), report.Errors[0])
 	}
-	seen := row.KVReport{Checked: report.Chunks}
+	seen := row.KVReport{Checked: report.Chunks, Damaged: report.Damaged}
 	for _, m := range report.Mismatches {
 		seen.Mismatches = append(seen.Mismatches, m.String())
 	}

@@ -20,6 +20,9 @@ type spec struct {
 	law       func(b int) fixtures.Law              // of usage
 	backend   func(string, *http.Client) backend    // the cache server at a URL; nil: there is none
 	witnesses func(b, tokenBytes int) []row.Witness // beside usage
+	tier      func(tier string) probe.Counting      // the backend's hits of one tier; nil: it has none
+	lookups   func(b int) fixtures.Law              // of those
+	eviction  fixtures.Capacity                     // when its first tier evicts; sizes are filled in
 }
 
 var streams = []row.Feature{row.Streaming, row.Logprobs}
@@ -59,6 +62,10 @@ var specs = map[string]spec{
 			return external(fixtures.LMCacheLaw(c), fixtures.LookupLaw(c),
 				"lmcache_mp_lookup_hit_tokens", probe.LMCacheLookup(), loadedBytes(tokenBytes), wholeChunks)
 		},
+		tier: func(tier string) probe.Counting {
+			return probe.Counter("lmcache_mp_lookup_hit_"+tier+"_tokens", "")
+		},
+		lookups: fixtures.LookupLaw,
 	},
 	"daser-prefix": {
 		name: "daser-prefix", features: with(row.Reuse, row.SkipReuse), reuse: "prefix", skip: daserSkip,
@@ -69,6 +76,8 @@ var specs = map[string]spec{
 			return external(fixtures.LMCacheLaw(b), fixtures.LookupLaw(b),
 				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)
 		},
+		tier: daserTier, lookups: fixtures.LookupLaw,
+		eviction: fixtures.Capacity{Watermark: 1, Ratio: -1}, // full, then one slot for one
 	},
 	"daser-chunk": {
 		name: "daser-chunk", features: with(row.Reuse, row.SkipReuse, row.Documents, row.Lossy), reuse: "chunk", skip: daserSkip,
@@ -79,7 +88,27 @@ var specs = map[string]spec{
 			return external(fixtures.DocumentLaw(), fixtures.DocumentLookupLaw(),
 				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)
 		},
+		tier: daserTier, lookups: func(int) fixtures.Law { return fixtures.DocumentLookupLaw() },
 	},
+}
+
+// daserTier reads a counter of the miniature DaseR's own: DaseR does not tell
+// the hit tokens of its tiers apart.
+func daserTier(tier string) probe.Counting {
+	return probe.FromFirstUse("daser_up", probe.Labelled("kvproof_store_hit_tokens_total", map[string]string{"tier": tier}))
+}
+
+// tierWitnesses are the hits of the two tiers, each under the oracle's model of
+// what the store holds where.
+func (s spec) tierWitnesses(b int) []row.Witness {
+	var witnesses []row.Witness
+	for _, tier := range []string{"l1", "l2"} {
+		witnesses = append(witnesses, row.Witness{
+			Name: "backend-" + tier, Source: "hit tokens of " + tier, Probe: backendProbe, Required: true,
+			Tier: tier, Law: s.lookups(b), Count: s.tier(tier),
+		})
+	}
+	return witnesses
 }
 
 // daserSkip keeps a request from reading and from writing DaseR's cache.

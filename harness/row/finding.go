@@ -55,3 +55,12 @@ func (f Finding) String() string {
 	}
 	return s
 }
+
+// A Label says something about the numbers of a cycle that is worth knowing and
+// no fault. The list is closed.
+type Label string
+
+// The labels.
+const (
+	FitsInL1 Label = "fits-in-l1" // a second tier was asked for and nothing came from it
+)

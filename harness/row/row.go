@@ -40,6 +40,14 @@ type Env struct {
 	Model       string        // empty: the stack's default
 	Log         io.Writer     // log lines of the services
 	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
+	Tiers       *Tiers        // of the cache server's store; nil: the stack's default, without eviction
+}
+
+// Tiers are the sizes of a cache server's store, in bytes.
+type Tiers struct {
+	L1Bytes int64  // in memory
+	L2Bytes int64  // on disk; 0: unbounded
+	L2Dir   string // empty: no L2
 }
 
 // A Server is a running row, made of parts that can be replaced alone.
@@ -56,6 +64,7 @@ type Server struct {
 	Probes    []Probe
 	Witnesses []Witness
 	BlockSize []BlockSizeReader                                // one per server that can tell
+	Capacity  *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
 	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
 	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
 	Close     func(context.Context) error
@@ -75,10 +84,11 @@ type KVCheck interface {
 	Stop(context.Context) (KVReport, error)
 }
 
-// A KVReport is what a KVCheck saw: how many pieces it compared, and in words
-// each one that differed.
+// A KVReport is what a KVCheck saw: how many pieces it compared, how many of
+// them differed, and in words where.
 type KVReport struct {
 	Checked    int      `json:"checked"`
+	Damaged    int      `json:"damaged"`
 	Mismatches []string `json:"mismatches"`
 }
 
@@ -144,6 +154,7 @@ type Witness struct {
 	Source   string       // what it reads, e.g. "vllm:external_prefix_cache_hits_total"
 	Law      fixtures.Law // of its hits
 	Required bool
+	Tier     string // l1, l2: it counts the hits of that tier alone; empty: all
 	Probe    string // the probe whose snapshots it reads
 	Count    func(before, after Snapshot) Count
 

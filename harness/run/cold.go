@@ -50,7 +50,9 @@ func (y *cycle) goCold(ctx context.Context) error {
 		y.found(resetRefused(err))
 		return ctx.Err()
 	}
-	if cached, ok := y.sacrifice(ctx, "after-reset", prompt); ok && cached != 0 {
+	cached, ok = y.sacrifice(ctx, "after-reset", prompt)
+	y.cache.store(fixtures.Plan{Requests: []fixtures.Request{{Prompt: prompt}}})
+	if ok && cached != 0 {
 		y.found(row.Finding{
 			Code: row.ResetNotHonoured, Phase: "reset", Request: "sacrificial-after-reset",
 			Evidence: fmt.Sprintf("the reset was acknowledged, yet %d of %d tokens of a prompt cached before it still hit", cached, len(prompt)),

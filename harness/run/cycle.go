@@ -20,6 +20,7 @@ type Result struct {
 	Comparison verdict.Comparison
 	Verdict    verdict.Verdict
 	KV         row.KVReport // of the proof
+	Labels     []row.Label
 	Findings   []row.Finding
 }
 
@@ -73,7 +74,7 @@ func (c *Cell) run(ctx context.Context, y *cycle) (Result, []row.Finding, error)
 		lengthen(plan.Requests, y.params.Context)
 		lengthen(plan.Warm, y.params.Context)
 	}
-	y.plan, y.cache = plan, newOracles(c.server)
+	y.plan, y.cache = plan, c.oracles()
 	err = y.passes(ctx)
 	if err == nil {
 		err = y.keepFindings()
@@ -105,6 +106,8 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 	}); err != nil || y.result.Warm.failed() {
 		return err
 	}
+	y.cache.store(y.plan.Again())
+	y.label()
 	against := y.result.Cold
 	if y.plan.Warm != nil {
 		if y.result.Reference, err = y.reference(ctx); err != nil || y.result.Reference.failed() {
@@ -144,7 +147,7 @@ func (y *cycle) reference(ctx context.Context) (Pass, error) {
 			return Pass{}, ctx.Err()
 		}
 	}
-	y.cache = newOracles(y.server)
+	y.cache = newOracles(y.server, y.config.Concurrency)
 	return y.pass(ctx, "reference", y.plan.Again())
 }
 
@@ -160,6 +163,13 @@ func (y *cycle) compare(against Pass) {
 	})
 	y.result.Verdict = v
 	y.found(found...)
+}
+
+// label notes what is worth knowing about the numbers and no fault.
+func (y *cycle) label() {
+	if _, tiers := y.result.Warm.TierTokens["l2"]; tiers && y.result.Warm.TierTokens["l2"] == 0 {
+		y.result.Labels = append(y.result.Labels, row.FitsInL1)
+	}
 }
 
 func (y *cycle) found(findings ...row.Finding) {

@@ -11,13 +11,18 @@ import (
 // oracles holds one oracle per law in play: the cache has one state, each
 // witness its own way of counting it.
 type oracles struct {
-	deferred bool
-	stored   []fixtures.Plan
-	byLaw    map[string]*fixtures.Oracle
+	server      *row.Server
+	concurrency int
+	stored      []fixtures.Plan
+	byLaw       map[string]*fixtures.Oracle
+	tiers       map[string]*fixtures.Tiers // where the store's size matters
 }
 
-func newOracles(server *row.Server) *oracles {
-	return &oracles{deferred: server.Deferred, byLaw: make(map[string]*fixtures.Oracle)}
+func newOracles(server *row.Server, concurrency int) *oracles {
+	return &oracles{
+		server: server, concurrency: concurrency,
+		byLaw: make(map[string]*fixtures.Oracle), tiers: make(map[string]*fixtures.Tiers),
+	}
 }
 
 func (o *oracles) of(law fixtures.Law) *fixtures.Oracle {
@@ -32,27 +37,72 @@ func (o *oracles) of(law fixtures.Law) *fixtures.Oracle {
 	return oracle
 }
 
-// expect is what a pass must hit under a law; nothing if its requests skip the
-// cache.
-func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan, concurrency int, skip bool) fixtures.Expectation {
-	if skip {
-		return fixtures.NewOracle(fixtures.NoReuse()).Expect(plan, concurrency)
+// tiersOf is of for a store that evicts.
+func (o *oracles) tiersOf(law fixtures.Law) *fixtures.Tiers {
+	tiers := o.tiers[law.Name]
+	if tiers == nil {
+		tiers = fixtures.NewTiers(law, *o.server.Capacity)
+		for _, plan := range o.stored {
+			tiers.Store(plan, o.concurrency)
+		}
+		o.tiers[law.Name] = tiers
 	}
-	if o.deferred {
-		return o.of(law).ExpectDeferred(plan)
-	}
-	return o.of(law).Expect(plan, concurrency)
+	return tiers
 }
 
+// expect is what a pass must hit under a law.
+func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan) fixtures.Expectation {
+	switch {
+	case o.server.Capacity != nil && law.Unit > 0:
+		return o.tiersOf(law).ExpectTiers(plan, o.concurrency).Hits
+	case o.server.Deferred:
+		return o.of(law).ExpectDeferred(plan)
+	default:
+		return o.of(law).Expect(plan, o.concurrency)
+	}
+}
+
+// expectTier is the part of the hits that one tier must serve: up to all of
+// them where the oracle knows no sizes.
+func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier string) fixtures.Interval {
+	if o.server.Capacity == nil || law.Unit == 0 {
+		return fixtures.Interval{Max: o.expect(law, plan).Total.Max}
+	}
+	e := o.tiersOf(law).ExpectTiers(plan, o.concurrency)
+	if tier == "l2" {
+		return e.L2.Total
+	}
+	return e.L1.Total
+}
+
+// store tells the oracles of a pass over the plan that has settled.
 func (o *oracles) store(plan fixtures.Plan) {
 	o.stored = append(o.stored, plan)
 	for _, oracle := range o.byLaw {
 		oracle.Store(plan)
 	}
+	for _, tiers := range o.tiers {
+		tiers.Store(plan, o.concurrency)
+	}
+}
+
+// expect is what a pass must hit under a law; nothing if it skips the cache.
+func (y *cycle) expect(p *Pass, law fixtures.Law, plan fixtures.Plan) fixtures.Expectation {
+	if p.skipsReuse() {
+		law = fixtures.NoReuse()
+	}
+	return y.cache.expect(law, plan)
+}
+
+func (y *cycle) expectTier(p *Pass, w row.Witness, plan fixtures.Plan) fixtures.Interval {
+	if p.skipsReuse() {
+		return fixtures.Interval{}
+	}
+	return y.cache.expectTier(w.Law, plan, w.Tier)
 }
 
 // reconcile lays the witnesses of a pass side by side, usage first.
-func (y *cycle) reconcile(p *Pass, expect func(fixtures.Law) fixtures.Expectation, before, after map[string]row.Snapshot) []row.Finding {
+func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]row.Snapshot) []row.Finding {
 	usage := verdict.Reading{
 		Witness: "usage", Source: "usage.prompt_tokens_details.cached_tokens", Law: y.server.Law.Name,
 		Expected: p.Expected.Total, Hits: float64(p.HitTokens), State: row.Known, Required: true,
@@ -67,7 +117,12 @@ func (y *cycle) reconcile(p *Pass, expect func(fixtures.Law) fixtures.Expectatio
 		count := w.Count(before[w.Probe], after[w.Probe])
 		reading := verdict.Reading{
 			Witness: w.Name, Source: fmt.Sprintf("%s of %s", w.Source, w.Probe), Law: w.Law.Name,
-			Expected: expect(w.Law).Total, Hits: count.Hits, State: count.State, Required: w.Required,
+			Expected: y.expect(p, w.Law, plan).Total, Hits: count.Hits, State: count.State, Required: w.Required,
+		}
+		if w.Tier != "" {
+			reading.Law = w.Tier + " part of " + w.Law.Name
+			reading.Expected = y.expectTier(p, w, plan)
+			p.TierTokens[w.Tier] = int(count.Hits)
 		}
 		if w.Asked != nil && count.HasQueries && !p.skipsReuse() {
 			reading.Queries = count.Queries

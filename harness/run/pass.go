@@ -22,7 +22,8 @@ type Pass struct {
 	Timelines    []row.Timeline
 	Elapsed      time.Duration // over the requests only
 	Expected     fixtures.Expectation
-	HitTokens    int // Σ cached tokens of usage
+	HitTokens    int            // Σ cached tokens of usage
+	TierTokens   map[string]int // by tier, of rows that have tiers
 	PromptTokens int
 	Witnesses    []verdict.Line
 	Findings     []row.Finding
@@ -54,12 +55,9 @@ func (p Pass) failed() bool {
 // pass sends a plan once: counters, requests, settle, counters, checks. The
 // findings are the pass's and the cycle's.
 func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p Pass, err error) {
-	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan)}
+	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan), TierTokens: make(map[string]int)}
 	defer func() { y.found(p.Findings...) }()
-	expect := func(law fixtures.Law) fixtures.Expectation {
-		return y.cache.expect(law, plan, y.config.Concurrency, p.skipsReuse())
-	}
-	p.Expected = expect(y.server.Law)
+	p.Expected = y.expect(&p, y.server.Law, plan)
 	before, found := y.snapshots(ctx, phase)
 	p.Findings = append(p.Findings, found...)
 	if err := ctx.Err(); err != nil || len(found) > 0 {
@@ -87,7 +85,7 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	p.Findings = append(p.Findings, y.check(&p, report)...)
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {
-		p.Findings = append(p.Findings, y.reconcile(&p, expect, before, after)...)
+		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)
 	}
 	if err := y.record.WritePass(phase, y.passRecord(p, report, before, after)); err != nil {
 		return p, err

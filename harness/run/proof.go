@@ -73,10 +73,10 @@ func (y *cycle) checked(ctx context.Context, pass func() error) error {
 		return fmt.Errorf("reading the check of delivered KV: %w", err)
 	}
 	y.result.KV = report
-	if n := len(report.Mismatches); n > 0 {
+	if len(report.Mismatches) > 0 {
 		y.found(row.Finding{
 			Code: row.KVDiffers, Phase: "warm",
-			Evidence: fmt.Sprintf("%d of %d pieces of delivered KV are not what the model computes for their tokens: %s", n, report.Checked, report.Mismatches[0]),
+			Evidence: fmt.Sprintf("%d of %d pieces of delivered KV are not what the model computes for their tokens: %s", report.Damaged, report.Checked, report.Mismatches[0]),
 			Advice:   "the store returned damaged KV, another document's, or turned it to the wrong position",
 		})
 	} else if report.Checked == 0 && y.result.Warm.HitTokens > 0 {

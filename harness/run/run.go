@@ -34,10 +34,11 @@ type Config struct {
 	Lossy       bool // outputs after a hit differ by design
 	SkipReuse   bool // a request can be answered without the cache
 
-	ProofRequests int            // requests of the proof at most
-	ResetTimeout  time.Duration  // how long a reset may be refused; 0: half a minute
-	Artifacts     *artifact.Cell // nil: nothing is written
-	Command       []string       // for the repro folder
+	Before        []fixtures.Request // what the store was given before the cell, e.g. a warm-up
+	ProofRequests int                // requests of the proof at most
+	ResetTimeout  time.Duration      // how long a reset may be refused; 0: half a minute
+	Artifacts     *artifact.Cell     // nil: nothing is written
+	Command       []string           // for the repro folder
 
 	Timed    func(running bool) // brackets the requests of a pass; nil: nobody measures
 	Progress func(line string)  // nil: nobody watches
@@ -57,6 +58,7 @@ type Cell struct {
 	server *row.Server
 	config Config
 	cycle  int
+	kept   *oracles // of a store that evicts and is never emptied
 }
 
 // NewCell prepares a cell; nothing is sent.
@@ -71,6 +73,20 @@ func NewCell(server *row.Server, config Config) *Cell {
 		config.Progress = func(string) {}
 	}
 	return &Cell{server: server, config: config, cycle: proofCycle + 1}
+}
+
+// oracles knows what the cache holds before a cycle: nothing that the cycle
+// could hit. Where the store evicts, what earlier cycles left in it decides
+// what leaves next, so that is kept unless each cycle empties the store.
+func (c *Cell) oracles() *oracles {
+	if c.server.Capacity == nil || c.config.Reset {
+		return newOracles(c.server, c.config.Concurrency)
+	}
+	if c.kept == nil {
+		c.kept = newOracles(c.server, c.config.Concurrency)
+		c.kept.store(fixtures.Plan{Requests: c.config.Before})
+	}
+	return c.kept
 }
 
 // Start checks what a server says about itself before anything is measured on

@@ -124,8 +124,8 @@ var entries = []entry{
 	{SlowFirstEmpty, onWire, nil, "an empty chunk comes before the first token, which is late: time to first token must be the token's"},
 	{PartialChunk, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the second half of the last chunk of a load is another chunk's"},
 	{OtherDocument, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the last chunk of a load is another chunk's as a whole"},
-	{EarlyAck, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "a store is committed at once and its bytes are written only when the next one comes; until then a load delivers zeros"},
-	{EvictionAsHit, inDaser, []string{"kv-differs", "output-differs", "logprob-shift", "hit-above-oracle", "cold-not-cold"}, "chunks that were evicted are still found, and a load delivers zeros for them"},
+	{EarlyAck, inDaser, []string{"load-shorter-than-lookup", "kv-differs", "output-differs", "logprob-shift"}, "a store is committed at once and its bytes are written only when the next one comes; until then a load delivers zeros"},
+	{EvictionAsHit, inDaser, []string{"load-shorter-than-lookup", "kv-differs", "output-differs", "logprob-shift", "hit-above-oracle", "cold-not-cold"}, "chunks that were evicted are still found, and a load delivers zeros for them"},
 	{EarlyDrain, inDaser, []string{"hit-below-oracle"}, "/drain answers at once, while the last store is written only when another comes or an upload waits for it (prefix mode: uploads do not depend on /drain)"},
 	{BlockSizeIgnored, atStart, []string{"block-size-ignored"}, "the engine really runs with another block size, and says so"},
 }
