@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -213,6 +215,29 @@ func TestTiersOfTheStoreAreThoseOfTheOracle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Prompts that branch at every block, so that old and new units of a prompt
+// compete for one place.
+func TestTiersOfBranchingPrompts(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	for round := range 8 {
+		b := newTierBench(t, 4+random.IntN(12), []int{0, 12, -1}[random.IntN(3)], false)
+		plan := fixtures.Plan{Requests: make([]fixtures.Request, 25)}
+		for i := range plan.Requests {
+			r := fixtures.Request{Index: i, Prompt: []int32{}}
+			for range 1 + random.IntN(5) {
+				branch := int32(fixtures.FirstToken + random.IntN(2))
+				r.Prompt = append(r.Prompt, slices.Repeat([]int32{branch}, tierBlock)...)
+			}
+			plan.Requests[i] = r
+		}
+		e := b.oracle.ExpectTiers(plan, 1)
+		for r, got := range b.one(plan) {
+			want := [3]int{e.L1.Requests[r].Min, e.L2.Requests[r].Min, e.Hits.Requests[r].Min}
+			require.Equal(t, want, got, "round %d, request %d", round, r)
+		}
+	}
 }
 
 // With several in flight and stores that land whenever they do, every total
