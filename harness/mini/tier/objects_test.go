@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -230,33 +229,6 @@ func TestMutate(t *testing.T) {
 	require.False(t, o.Mutate(key(77), func([]float32) { t.Error("called without an object") }))
 }
 
-func TestFilesFromOutside(t *testing.T) {
-	dir := t.TempDir()
-	o := open(t, Config{L1Bytes: 10 * one, L2Dir: dir})
-	put(t, o, 1, 9)
-	file := func(i int) string { return filepath.Join(o.files.dir, key(i).String()+".data") }
-
-	require.NoError(t, os.WriteFile(file(1), []byte{0, 0, 0x80, 0x3f}, 0o644))
-	got, _, err := o.Get(key(1))
-	require.NoError(t, err)
-	require.Equal(t, value(1), got, "little-endian float32; other bytes of that length are served")
-
-	require.NoError(t, os.WriteFile(file(1), []byte{1, 2, 3}, 0o644))
-	_, from, err := o.Get(key(1))
-	require.ErrorContains(t, err, fmt.Sprintf("reading object %s from L2: its file has 3 bytes, want 4", key(1)))
-	require.Equal(t, L2, from)
-	require.False(t, o.Mutate(key(1), func([]float32) { t.Error("called without values") }))
-
-	require.NoError(t, os.Remove(file(2)))
-	_, _, err = o.Get(key(2))
-	require.ErrorIs(t, err, os.ErrNotExist)
-	require.Zero(t, o.Stats().Misses, "an error is no miss")
-
-	require.NoError(t, os.RemoveAll(o.files.dir))
-	require.ErrorContains(t, o.Put(key(9), value(9)), "writing object")
-	require.Equal(t, None, o.Where(key(9)), "in neither tier after an error")
-}
-
 func TestClose(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "for it")
 	o, err := New(Config{L1Bytes: 100, L2Dir: dir})
@@ -275,40 +247,4 @@ func TestClose(t *testing.T) {
 
 func TestTierNames(t *testing.T) {
 	require.Equal(t, "none l1 l2", fmt.Sprint(None, " ", L1, " ", L2))
-}
-
-func TestConcurrentUse(t *testing.T) {
-	o := open(t, Config{L1Bytes: 10 * one, L2Dir: t.TempDir(), L2Bytes: 20 * one})
-	var workers sync.WaitGroup
-	for w := range 4 {
-		workers.Go(func() {
-			for i := range 60 {
-				k := (7*i + w) % 30
-				if err := o.Put(key(k), value(k)); err != nil {
-					t.Errorf("Put: %v", err)
-				}
-				data, from, err := o.Get(key(k))
-				if err != nil || from != None && data[0] != float32(k) {
-					t.Errorf("Get = %v, %v, %v, want %v", data, from, err, value(k))
-				}
-				o.Touch(key(k+1), key(k+2))
-				switch i % 10 {
-				case 0:
-					o.Delete(key(k))
-				case 1:
-					o.Mutate(key(k), func([]float32) {})
-				case 2:
-					o.Keys()
-				case 3:
-					if w == 0 && o.Reset() != nil {
-						t.Error("Reset failed")
-					}
-				}
-				if s := o.Stats(); s.L1.Bytes > 10*one || s.L2.Bytes > 20*one {
-					t.Errorf("%d and %d bytes are used", s.L1.Bytes, s.L2.Bytes)
-				}
-			}
-		})
-	}
-	workers.Wait()
 }
