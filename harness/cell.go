@@ -158,6 +158,9 @@ func (c *Cell) sample(b *testing.B, result run.Result) {
 	for _, v := range values {
 		sample.Metrics[v.Unit] = v.Value
 	}
+	for _, l := range result.Labels {
+		sample.Labels = append(sample.Labels, string(l))
+	}
 	if c.session.artifacts == nil {
 		return
 	}

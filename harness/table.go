@@ -3,6 +3,8 @@ package harness
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -20,6 +22,7 @@ type tableRow struct {
 	match, compared   int             // requests
 	verdict           verdict.Verdict
 	grade             verdict.Grade
+	labels            []row.Label
 	failure           string
 }
 
@@ -43,7 +46,12 @@ func (r *tableRow) add(result run.Result, proof run.Proof) {
 	r.prompt += result.Warm.PromptTokens
 	r.match += result.Comparison.Matches
 	r.compared += result.Comparison.Total
-	r.verdict, r.grade = proof.Verdict, proof.Grade
+	r.verdict, r.grade = proof.Verdict, verdict.Worst(proof.Grade, result.Grade())
+	for _, l := range result.Labels {
+		if !slices.Contains(r.labels, l) {
+			r.labels = append(r.labels, l)
+		}
+	}
 }
 
 func ttfts(timelines []row.Timeline) (ds []time.Duration) {
@@ -61,14 +69,14 @@ func ttfts(timelines []row.Timeline) (ds []time.Duration) {
 func printTable(w io.Writer, rows []*tableRow) {
 	lines := &commentWriter{w: w}
 	t := tabwriter.NewWriter(lines, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "row\tworkload\tcold TTFT\twarm TTFT\tspeed-up\tvs baseline\tcold tax\thit %\tmatch %\tverdict\tgrade\t")
+	fmt.Fprintln(t, "row\tworkload\tcold TTFT\twarm TTFT\tspeed-up\tvs baseline\tcold tax\thit %\tmatch %\tverdict\tgrade\tlabels\t")
 	for _, r := range rows {
 		if r.failure != "" || len(r.cold) == 0 || len(r.warm) == 0 {
 			reason := r.failure
 			if reason == "" {
 				reason = "not finished"
 			}
-			fmt.Fprintf(t, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t%s\t%s\t\n", r.backend, r.workload, reason, verdict.Invalid)
+			fmt.Fprintf(t, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t%s\t%s\t\t\n", r.backend, r.workload, reason, verdict.Invalid)
 			continue
 		}
 		cold, warm := metric.Percentile(r.cold, 0.5), metric.Percentile(r.warm, 0.5)
@@ -78,9 +86,9 @@ func printTable(w io.Writer, rows []*tableRow) {
 			against = fmt.Sprintf("%.1fx", ratio(baseWarm, warm))
 			tax = fmt.Sprintf("%+.0f%%", 100*(ratio(cold, baseCold)-1))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t\n", r.backend, r.workload,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s\t\n", r.backend, r.workload,
 			milliseconds(cold), milliseconds(warm), ratio(cold, warm), against, tax,
-			percent(r.hit, r.prompt), percent(r.match, r.compared), r.verdict, r.grade)
+			percent(r.hit, r.prompt), percent(r.match, r.compared), r.verdict, r.grade, strings.Trim(fmt.Sprint(r.labels), "[]"))
 	}
 	t.Flush()
 }

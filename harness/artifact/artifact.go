@@ -99,6 +99,7 @@ type Sample struct {
 	Workload string             `json:"workload"`
 	Cycle    int                `json:"cycle"`
 	Grade    string             `json:"grade"`
+	Labels   []string           `json:"labels,omitempty"`
 	Metrics  map[string]float64 `json:"metrics"`
 }
 
