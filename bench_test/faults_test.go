@@ -56,22 +56,46 @@ func everything(t *testing.T, cell *run.Cell) []row.Finding {
 	return findings
 }
 
-// TestDaserFaults: the faults of a DaseR server, each on the row that it can
-// mislead. Chunk reuse changes outputs by design, so there it is the check of
-// delivered KV that must tell.
+// TestDaserFaults: the faults of a DaseR server, and those of any store, each on
+// the row that it can mislead. Chunk reuse changes outputs by design, so there
+// it is the check of delivered KV that must tell.
 func TestDaserFaults(t *testing.T) {
+	chunk := harness.TestCell{Row: "daser-chunk", Workload: "recomposed"}
+	prefix := harness.TestCell{Row: "daser-prefix", Workload: "unique"}
+	evicting := chunk
+	evicting.L1Share, evicting.NoL2 = 0.5, true
+	tests := map[fault.Fault]harness.TestCell{
+		fault.PartialChunk:  chunk,
+		fault.OtherDocument: chunk,
+		fault.EarlyAck:      chunk,
+		fault.EvictionAsHit: evicting,
+		fault.EarlyDrain:    prefix, // uploads wait for their own commit
+		fault.LostStore:     prefix,
+		fault.BitFlip:       prefix,
+	}
 	for _, f := range fault.Daser() {
+		require.Contains(t, tests, f)
+	}
+	for f, spec := range tests {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
-			spec := harness.TestCell{Row: "daser-chunk", Workload: "recomposed", Faults: []fault.Fault{f}}
-			switch f {
-			case fault.EarlyDrain: // uploads wait for their own commit
-				spec.Row, spec.Workload = "daser-prefix", "unique"
-			case fault.EvictionAsHit: // something must have been evicted
-				spec.L1Share, spec.NoL2 = 0.5, true
-			}
+			spec.Faults = []fault.Fault{f}
 			cell, _ := harness.StartCell(t, spec)
 			requireFinding(t, f, everything(t, cell))
+		})
+	}
+}
+
+// TestDamagedDocuments: chunk reuse has no outputs to be held to, yet damage to
+// a stored document does not pass: each kind is seen in what was delivered.
+func TestDamagedDocuments(t *testing.T) {
+	for _, f := range []fault.Fault{fault.BitFlip, fault.SwappedBlocks, fault.ZeroBlock, fault.TokensPermuted, fault.NaN} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			cell, _ := harness.StartCell(t, harness.TestCell{Row: "daser-chunk", Workload: "documents", Faults: []fault.Fault{f}})
+			findings := everything(t, cell)
+			require.NotEmpty(t, findings)
+			require.Equal(t, row.KVDiffers, findings[0].Code, "%v", findings)
 		})
 	}
 }

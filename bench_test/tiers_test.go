@@ -20,13 +20,14 @@ func TestTiers(t *testing.T) {
 				result, findings, err := cell.Cycle(t.Context())
 				require.NoError(t, err)
 				require.Empty(t, findings)
-				l1, l2 := result.Warm.TierTokens["l1"], result.Warm.TierTokens["l2"]
+				l1, l2 := result.Warm.TierTokens[row.L1], result.Warm.TierTokens[row.L2]
 				require.Positive(t, l1)
 				require.Positive(t, l2)
 				require.GreaterOrEqual(t, l1+l2, result.Warm.HitTokens, "lookups count no less than the engine uses")
 				require.Equal(t, result.Comparison.Total, result.Comparison.Matches)
 				require.Empty(t, result.Labels)
-				for _, line := range result.Warm.Witnesses {
+				witnesses := append(result.Cold.Witnesses, result.Warm.Witnesses...)
+				for _, line := range witnesses {
 					require.True(t, line.Expected.Exact(), "%s: %v", line.Witness, line.Expected)
 				}
 			}

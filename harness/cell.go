@@ -191,7 +191,7 @@ func (c *Cell) Report(b *testing.B) {
 func metricsOf(results []run.Result) ([]metric.Metric, error) {
 	var pooled struct{ cold, warm metric.Pass }
 	var match, total, uploads, prompt int
-	tiers := make(map[string]int)
+	tiers := make(map[row.Tier]int)
 	var uploaded time.Duration
 	for _, r := range results {
 		if r.Upload.Documents > 0 {
@@ -216,7 +216,9 @@ func metricsOf(results []run.Result) ([]metric.Metric, error) {
 		more[metric.Upload] = float64(uploaded) / float64(uploads)
 	}
 	for tier, tokens := range tiers {
-		more[map[string]string{"l1": metric.L1Hit, "l2": metric.L2Hit}[tier]] = percent(tokens, prompt)
+		if unit, ok := map[row.Tier]string{row.L1: metric.L1Hit, row.L2: metric.L2Hit}[tier]; ok {
+			more[unit] = percent(tokens, prompt)
+		}
 	}
 	for _, unit := range slices.Sorted(maps.Keys(more)) {
 		value, err := metric.New(unit, more[unit])

@@ -99,9 +99,13 @@ func (s *Settings) resolve() (selection, error) {
 	return sel, errors.Join(errs...)
 }
 
-// size plans the tiers of the caches for each workload, on what this machine
-// has free before anything runs.
+// size plans the tiers of the caches for each workload under -evict, on what
+// this machine has free before anything runs. Without it the miniature stack
+// takes memory as it stores, up to a bound that no plan reaches.
 func (s *Settings) size(sel selection, facts fixtures.ModelFacts) (map[string]fixtures.Budgets, error) {
+	if !s.Evict {
+		return nil, nil
+	}
 	slot, err := facts.SlotBytes(s.BlockSize, 1)
 	if err != nil {
 		return nil, err
@@ -121,8 +125,8 @@ func (s *Settings) size(sel selection, facts fixtures.ModelFacts) (map[string]fi
 		if err != nil {
 			return nil, err
 		}
-		if budgets[w.Name], err = fixtures.Size(set, slot, limits, s.Evict); err != nil {
-			errs = append(errs, fmt.Errorf("-evict=%v: workload %s: %w", s.Evict, w.Name, err))
+		if budgets[w.Name], err = fixtures.Size(set, slot, limits, true); err != nil {
+			errs = append(errs, fmt.Errorf("-evict: workload %s: %w", w.Name, err))
 		}
 	}
 	return budgets, errors.Join(errs...)

@@ -70,6 +70,20 @@ func Labelled(hits string, match map[string]string) Counting {
 	}
 }
 
+// Times is a counting of units of so many tokens each, as tokens.
+func Times(tokens int, count Counting) Counting { return scaled(float64(tokens), count) }
+
+// Per is a counting of bytes of which so many make a token, as tokens.
+func Per(bytes int, count Counting) Counting { return scaled(1/float64(bytes), count) }
+
+func scaled(factor float64, count Counting) Counting {
+	return func(before, after row.Snapshot) row.Count {
+		c := count(before, after)
+		c.Hits, c.Queries = c.Hits*factor, c.Queries*factor
+		return c
+	}
+}
+
 // LMCacheLookup counts the tokens that LMCache's multiprocess server looked up
 // and found. It looks up whole chunks only and does not see vLLM's local hits
 // (observed on LMCache 0.5.6).

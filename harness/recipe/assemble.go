@@ -87,7 +87,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
 	}
 	if env.Tiers != nil && s.tier != nil {
-		server.Witnesses = append(server.Witnesses, s.tierWitnesses(env.BlockSize)...)
+		server.Witnesses = append(server.Witnesses, s.tierWitnesses(env.BlockSize, e.TokenBytes)...)
 		maps.Copy(facts, tierFacts(*env.Tiers))
 		if unit := float64(env.BlockSize * e.TokenBytes); server.Law.Unit > 0 {
 			capacity := s.eviction

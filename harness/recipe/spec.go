@@ -20,7 +20,8 @@ type spec struct {
 	law       func(b int) fixtures.Law              // of usage
 	backend   func(string, *http.Client) backend    // the cache server at a URL; nil: there is none
 	witnesses func(b, tokenBytes int) []row.Witness // beside usage
-	tier      func(tier string) probe.Counting      // the backend's hits of one tier; nil: it has none
+	tier      func(tier row.Tier) probe.Counting    // the backend's hits of one tier; nil: it has none
+	evicted   func(chunk int) probe.Counting        // the tokens that left its L1; nil: it does not tell
 	lookups   func(b int) fixtures.Law              // of those
 	eviction  fixtures.Capacity                     // when its first tier evicts; sizes are filled in
 }
@@ -62,8 +63,11 @@ var specs = map[string]spec{
 			return external(fixtures.LMCacheLaw(c), fixtures.LookupLaw(c),
 				"lmcache_mp_lookup_hit_tokens", probe.LMCacheLookup(), loadedBytes(tokenBytes), wholeChunks)
 		},
-		tier: func(tier string) probe.Counting {
-			return probe.Counter("lmcache_mp_lookup_hit_"+tier+"_tokens", "")
+		tier: func(tier row.Tier) probe.Counting {
+			return probe.Counter("lmcache_mp_lookup_hit_"+string(tier)+"_tokens", "")
+		},
+		evicted: func(chunk int) probe.Counting {
+			return probe.Times(chunk, probe.Counter("lmcache_mp_l1_evicted_chunks", ""))
 		},
 		lookups: fixtures.LookupLaw,
 	},
@@ -94,19 +98,27 @@ var specs = map[string]spec{
 
 // daserTier reads a counter of the miniature DaseR's own: DaseR does not tell
 // the hit tokens of its tiers apart.
-func daserTier(tier string) probe.Counting {
-	return probe.FromFirstUse("daser_up", probe.Labelled("kvproof_store_hit_tokens_total", map[string]string{"tier": tier}))
+func daserTier(tier row.Tier) probe.Counting {
+	return probe.FromFirstUse("daser_up", probe.Labelled("kvproof_store_hit_tokens_total", map[string]string{"tier": string(tier)}))
 }
 
-// tierWitnesses are the hits of the two tiers, each under the oracle's model of
-// what the store holds where.
-func (s spec) tierWitnesses(b int) []row.Witness {
+// tierWitnesses are the hits and the bytes of the two tiers, and what left the
+// first, each under the oracle's model of what the store holds where.
+func (s spec) tierWitnesses(b, tokenBytes int) []row.Witness {
+	witness := func(name string, tier row.Tier, source string, count probe.Counting) row.Witness {
+		return row.Witness{
+			Name: name, Source: source, Probe: backendProbe, Required: true, Tier: tier, Law: s.lookups(b), Count: count,
+		}
+	}
 	var witnesses []row.Witness
-	for _, tier := range []string{"l1", "l2"} {
-		witnesses = append(witnesses, row.Witness{
-			Name: "backend-" + tier, Source: "hit tokens of " + tier, Probe: backendProbe, Required: true,
-			Tier: tier, Law: s.lookups(b), Count: s.tier(tier),
-		})
+	for _, tier := range []row.Tier{row.L1, row.L2} {
+		loaded := probe.FromFirstUse("daser_up", probe.Labelled("kvproof_store_loaded_bytes_total", map[string]string{"tier": string(tier)}))
+		witnesses = append(witnesses,
+			witness("backend-"+string(tier), tier, "hit tokens of "+string(tier), s.tier(tier)),
+			witness("bytes-"+string(tier), tier, "bytes loaded from "+string(tier), probe.Per(tokenBytes, loaded)))
+	}
+	if s.evicted != nil {
+		witnesses = append(witnesses, witness("backend-evicted", row.Evicted, "chunks evicted from l1", s.evicted(b)))
 	}
 	return witnesses
 }

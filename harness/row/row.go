@@ -148,13 +148,23 @@ type Count struct {
 	HasQueries bool
 }
 
+// A Tier is a part of what a cache server with two tiers counts.
+type Tier string
+
+// The parts.
+const (
+	L1      Tier = "l1"      // hits in memory
+	L2      Tier = "l2"      // hits on disk
+	Evicted Tier = "evicted" // what left L1 for want of room, as tokens
+)
+
 // A Witness is an independent source of hit tokens beside usage.
 type Witness struct {
 	Name     string       // engine, backend, bytes
 	Source   string       // what it reads, e.g. "vllm:external_prefix_cache_hits_total"
 	Law      fixtures.Law // of its hits
 	Required bool
-	Tier     string // l1, l2: it counts the hits of that tier alone; empty: all
+	Tier     Tier   // it counts that part alone; empty: all hits
 	Probe    string // the probe whose snapshots it reads
 	Count    func(before, after Snapshot) Count
 

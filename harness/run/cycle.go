@@ -167,7 +167,7 @@ func (y *cycle) compare(against Pass) {
 
 // label notes what is worth knowing about the numbers and no fault.
 func (y *cycle) label() {
-	if _, tiers := y.result.Warm.TierTokens["l2"]; tiers && y.result.Warm.TierTokens["l2"] == 0 {
+	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {
 		y.result.Labels = append(y.result.Labels, row.FitsInL1)
 	}
 }

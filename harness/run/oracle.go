@@ -64,15 +64,20 @@ func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan) fixtures.Expectat
 
 // expectTier is the part of the hits that one tier must serve: up to all of
 // them where the oracle knows no sizes.
-func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier string) fixtures.Interval {
+func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier row.Tier) fixtures.Interval {
 	if o.server.Capacity == nil || law.Unit == 0 {
 		return fixtures.Interval{Max: o.expect(law, plan).Total.Max}
 	}
-	e := o.tiersOf(law).ExpectTiers(plan, o.concurrency)
-	if tier == "l2" {
-		return e.L2.Total
+	tiers := o.tiersOf(law)
+	switch tier {
+	case row.L2:
+		return tiers.ExpectTiers(plan, o.concurrency).L2.Total
+	case row.Evicted:
+		units := tiers.Evicted(plan, o.concurrency)
+		return fixtures.Interval{Min: units.Min * law.Unit, Max: units.Max * law.Unit}
+	default:
+		return tiers.ExpectTiers(plan, o.concurrency).L1.Total
 	}
-	return e.L1.Total
 }
 
 // store tells the oracles of a pass over the plan that has settled.
@@ -120,9 +125,11 @@ func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]
 			Expected: y.expect(p, w.Law, plan).Total, Hits: count.Hits, State: count.State, Required: w.Required,
 		}
 		if w.Tier != "" {
-			reading.Law = w.Tier + " part of " + w.Law.Name
+			reading.Law = string(w.Tier) + " part of " + w.Law.Name
 			reading.Expected = y.expectTier(p, w, plan)
-			p.TierTokens[w.Tier] = int(count.Hits)
+			if w.Name == "backend-"+string(w.Tier) {
+				p.TierTokens[w.Tier] = int(count.Hits)
+			}
 		}
 		if w.Asked != nil && count.HasQueries && !p.skipsReuse() {
 			reading.Queries = count.Queries

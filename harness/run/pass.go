@@ -22,8 +22,8 @@ type Pass struct {
 	Timelines    []row.Timeline
 	Elapsed      time.Duration // over the requests only
 	Expected     fixtures.Expectation
-	HitTokens    int            // Σ cached tokens of usage
-	TierTokens   map[string]int // by tier, of rows that have tiers
+	HitTokens    int              // Σ cached tokens of usage
+	TierTokens   map[row.Tier]int // by tier, of rows that have tiers
 	PromptTokens int
 	Witnesses    []verdict.Line
 	Findings     []row.Finding
@@ -55,7 +55,7 @@ func (p Pass) failed() bool {
 // pass sends a plan once: counters, requests, settle, counters, checks. The
 // findings are the pass's and the cycle's.
 func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p Pass, err error) {
-	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan), TierTokens: make(map[string]int)}
+	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan), TierTokens: make(map[row.Tier]int)}
 	defer func() { y.found(p.Findings...) }()
 	p.Expected = y.expect(&p, y.server.Law, plan)
 	before, found := y.snapshots(ctx, phase)
