@@ -14,6 +14,7 @@ bench: ## benchmark the rows on the miniature stack: BACKEND, WORKLOAD, BLOCKSIZ
 .PHONY: compare
 compare: ## what changed between two runs: OLD=results/a.txt NEW=results/b.txt
 	@: $${OLD:?say which text is the older: make compare OLD=results/a.txt NEW=results/b.txt} $${NEW:?say which text is the newer: make compare OLD=results/a.txt NEW=results/b.txt}
+	@cat "$${OLD#*=}" "$${NEW#*=}" >/dev/null # benchstat exits with 0 when a file is missing
 	go tool -modfile=tools/go.mod benchstat $(OLD) $(NEW)
 
 .PHONY: test
