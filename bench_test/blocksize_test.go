@@ -17,7 +17,7 @@ func TestBlockSizeReaches(t *testing.T) {
 	cell, server := harness.StartCell(t, harness.TestCell{Row: "lmcache", Workload: "documents"})
 
 	t.Run("place=engine", func(t *testing.T) { require.Equal(t, b, readBack(t, server, "engine")) })
-	t.Run("place=lmcache-chunk", func(t *testing.T) { require.Equal(t, b, readBack(t, server, "lmcache chunk")) })
+	t.Run("place=lmcache-chunk", func(t *testing.T) { require.Equal(t, b, readBack(t, server, "lmcache backend")) })
 	t.Run("place=law", func(t *testing.T) {
 		require.Equal(t, b, server.Law.Unit)
 		for _, w := range server.Witnesses {
@@ -46,6 +46,17 @@ func TestBlockSizeReaches(t *testing.T) {
 			require.Equal(t, min(len(request.Prompt)/b*b, len(request.Prompt)-1), cached)
 		}
 	})
+}
+
+// TestBlockSizeReachesDaseR: DaseR's rows read it back too.
+func TestBlockSizeReachesDaseR(t *testing.T) {
+	for _, name := range []string{"daser-prefix", "daser-chunk"} {
+		t.Run("backend="+name, func(t *testing.T) {
+			_, server := harness.StartCell(t, harness.TestCell{Row: name, Workload: "documents"})
+			require.Equal(t, settings.BlockSize, readBack(t, server, "engine"))
+			require.Equal(t, settings.BlockSize, readBack(t, server, name+" backend"))
+		})
+	}
 }
 
 // TestBlockSizeIgnored: a server that runs with another size is found before
