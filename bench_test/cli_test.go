@@ -74,6 +74,8 @@ func TestRefused(t *testing.T) {
 		{"missing trace", []string{"-workload=trace", "-data=" + filepath.Join(dir, "none")}, []string{"-data=" + filepath.Join(dir, "none"), "no such file"}},
 		{"unreadable trace", []string{"-workload=trace", "-data=" + trace}, []string{trace + ":2"}},
 		{"results below a file", []string{"-results=" + filepath.Join(trace, "x")}, []string{"-results=" + filepath.Join(trace, "x"), "not a directory"}},
+		{"more than memory holds", []string{"-workload=unique", "-requests=60000"}, []string{"-requests=60000", "available memory", "-evict"}},
+		{"service listed twice", []string{"-stack=engine=mini,engine=mini"}, []string{"-stack=", "engine is listed twice"}},
 		{"several at once", []string{"-blocksize=0", "-backend=nope"}, []string{"-blocksize=0", "-backend=nope"}},
 	}
 	for _, test := range tests {

@@ -46,13 +46,13 @@ func TestTiersInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestFitsInL1: a second tier that nothing came from is named.
-func TestFitsInL1(t *testing.T) {
+// TestNothingFromL2: a second tier that nothing came from is named.
+func TestNothingFromL2(t *testing.T) {
 	cell, _ := harness.StartCell(t, harness.TestCell{Row: "lmcache", L1Share: 4})
 	result, findings, err := cell.Cycle(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, findings)
-	require.Equal(t, []row.Label{row.FitsInL1}, result.Labels)
+	require.Equal(t, []row.Label{row.NothingFromL2}, result.Labels)
 }
 
 // TestRecomposed: documents in another order hit whole in chunk reuse, and only

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -19,7 +20,6 @@ import (
 type Cell struct {
 	session *session
 	state   *cellState
-	b       *testing.B
 	results []run.Result // since the benchmark function was entered
 }
 
@@ -51,7 +51,7 @@ func (s *session) cell(b *testing.B, shared *sharedServer, w fixtures.Workload, 
 		b.Fatal(state.failed)
 	}
 	state.timed = timer(b)
-	return &Cell{session: s, state: state, b: b}
+	return &Cell{session: s, state: state}
 }
 
 // timer brackets the requests of a pass with b's timer, and gives the client a
@@ -128,6 +128,9 @@ func (c *Cell) Cycle(b *testing.B) {
 	}
 	if len(findings) > 0 {
 		c.state.table.fail(string(findings[0].Code))
+		if c.session.settings.Evict { // what a broken cycle left in the store decides what the next one evicts
+			c.state.failed = errors.New("an earlier cycle of this cell showed a finding")
+		}
 	}
 	if err != nil {
 		b.Fatalf("cycle %d: %v", result.Cycle, err)

@@ -1,10 +1,10 @@
 package harness
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,7 +28,7 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 	for _, r := range s.selection.rows {
 		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
-				shared := s.share(b, r, nil)
+				shared := s.share(b, r, "", nil)
 				for _, w := range workloads {
 					if !s.selected(w) || !applies(r, w) {
 						continue
@@ -36,7 +36,7 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 					state := &cellState{} // outlives the repeats of -count
 					if s.settings.Evict { // a store is sized for one working set
 						budgets := s.selection.budgets[w.Name]
-						shared = s.share(b, r, &budgets)
+						shared = s.share(b, r, w.Name, &budgets)
 					}
 					b.Run("workload="+metric.Slug(w.Name), func(b *testing.B) {
 						b.StopTimer()
@@ -44,6 +44,11 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 						b.StartTimer()
 						body(b, cell)
 					})
+					if s.settings.Evict { // its memory is the next one's
+						if err := shared.close(); err != nil {
+							b.Error(err)
+						}
+					}
 				}
 			})
 		})
@@ -62,9 +67,12 @@ func applies(r row.Row, w fixtures.Workload) bool {
 
 // A sharedServer is the server of one row, started when it is first needed.
 type sharedServer struct {
-	row     row.Row
-	budgets *fixtures.Budgets // of its store; nil: the stack's default
-	start   func() (*row.Server, error)
+	row      row.Row
+	workload string            // for which its store is sized; empty: for any
+	budgets  *fixtures.Budgets // of that store; nil: the stack's default
+	start    func() (*row.Server, error)
+
+	directory string // of its second tier
 
 	mu     sync.Mutex
 	closed bool
@@ -72,8 +80,8 @@ type sharedServer struct {
 }
 
 // share prepares a server that ends with b.
-func (s *session) share(b *testing.B, r row.Row, budgets *fixtures.Budgets) *sharedServer {
-	shared := &sharedServer{row: r, budgets: budgets}
+func (s *session) share(b *testing.B, r row.Row, workload string, budgets *fixtures.Budgets) *sharedServer {
+	shared := &sharedServer{row: r, workload: workload, budgets: budgets}
 	shared.start = sync.OnceValues(func() (*row.Server, error) { return s.startServer(shared) })
 	s.servers = append(s.servers, shared)
 	b.Cleanup(func() {
@@ -90,10 +98,11 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	r := shared.row
 	s.progress.show("starting " + r.Name())
 	env := row.Env{
-		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Model: s.settings.Model, Log: io.Discard,
+		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: io.Discard, CacheBytes: s.selection.cacheBytes,
 	}
 	if b := shared.budgets; b != nil {
-		env.Tiers = &row.Tiers{L1Bytes: b.L1Bytes, L2Bytes: b.L2Bytes, L2Dir: filepath.Join(s.artifacts.Dir, "l2")}
+		shared.directory = filepath.Join(s.artifacts.Dir, "l2")
+		env.Tiers = &row.Tiers{L1Bytes: b.L1Bytes, L2Bytes: b.L2Bytes, L2Dir: shared.directory}
 	}
 	server, err := r.Start(s.ctx, env)
 	if err != nil {
@@ -102,7 +111,7 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	shared.mu.Lock()
 	shared.server = server
 	shared.mu.Unlock()
-	if err := s.addRow(server); err != nil {
+	if err := s.addRow(server, shared.workload); err != nil {
 		return nil, err
 	}
 	if found := run.Start(s.ctx, server, s.settings.BlockSize); len(found) > 0 {
@@ -115,12 +124,12 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	return server, nil
 }
 
-func (s *session) addRow(server *row.Server) error {
+func (s *session) addRow(server *row.Server, workload string) error {
 	if s.artifacts == nil {
 		return nil
 	}
 	s.manifest.Rows = append(s.manifest.Rows, artifact.RowManifest{
-		Backend: server.Row, ReuseMode: server.Facts["reuse_mode"], Model: s.settings.Model,
+		Backend: server.Row, Workload: workload, ReuseMode: server.Facts["reuse_mode"], Model: s.settings.Model,
 		BlockSize: s.settings.BlockSize, Endpoints: map[string]artifact.Endpoint{"engine": {URL: server.URL}},
 		Law: server.Law.Name, Facts: server.Facts,
 	})
@@ -138,7 +147,11 @@ func (shared *sharedServer) close() error {
 	shared.closed = true
 	ctx, cancel := closeContext()
 	defer cancel()
-	if err := shared.server.Close(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	err := shared.server.Close(ctx)
+	if shared.budgets != nil { // empty now; the next one may be using it
+		_ = os.Remove(shared.directory)
+	}
+	if err != nil {
 		return fmt.Errorf("closing row %s: %w", shared.row.Name(), err)
 	}
 	return nil

@@ -22,7 +22,8 @@ type selection struct {
 	workloads    []fixtures.Workload
 	inapplicable []error // workloads of "all" that the sizes leave no room for
 	params       fixtures.Params
-	budgets      map[string]fixtures.Budgets // of the caches' tiers, by workload
+	budgets      map[string]fixtures.Budgets // of the caches' tiers under -evict, by workload
+	cacheBytes   int64                       // that a cache must keep without -evict
 	results      string
 }
 
@@ -93,43 +94,53 @@ func (s *Settings) resolve() (selection, error) {
 		}
 	}
 	sel.workloads = fitting
-	if sel.budgets, err = s.size(sel, recipe.MiniFacts(model)); err != nil {
+	if err := s.size(&sel, recipe.MiniFacts(model)); err != nil {
 		errs = append(errs, err)
 	}
 	return sel, errors.Join(errs...)
 }
 
-// size plans the tiers of the caches for each workload under -evict, on what
-// this machine has free before anything runs. Without it the miniature stack
-// takes memory as it stores, up to a bound that no plan reaches.
-func (s *Settings) size(sel selection, facts fixtures.ModelFacts) (map[string]fixtures.Budgets, error) {
-	if !s.Evict {
-		return nil, nil
-	}
+// size plans the memory of the caches on what this machine has free before
+// anything runs: 1.5 times the largest working set, or under -evict two tiers
+// for each workload.
+func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 	slot, err := facts.SlotBytes(s.BlockSize, 1)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	limits, err := host.ReadLimits(sel.results)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	budgets := make(map[string]fixtures.Budgets)
+	memory, err := host.ReadMemory()
+	if err != nil {
+		return err
+	}
+	sel.budgets = make(map[string]fixtures.Budgets)
 	var errs []error
 	for _, w := range sel.workloads {
 		plan, err := w.Plan(sel.params)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		set, err := fixtures.CountBlocks(plan, s.BlockSize)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if budgets[w.Name], err = fixtures.Size(set, slot, limits, true); err != nil {
-			errs = append(errs, fmt.Errorf("-evict: workload %s: %w", w.Name, err))
+		if s.Evict {
+			if sel.budgets[w.Name], err = fixtures.Size(set, slot, limits, true); err != nil {
+				errs = append(errs, fmt.Errorf("-evict: workload %s: %w", w.Name, err))
+			}
+			continue
 		}
+		need := int64(set.Blocks) * slot * 3 / 2
+		if most := memory.Available / 10 * 8; need > most {
+			errs = append(errs, fmt.Errorf("-requests=%d: workload %s: 1.5 times its working set is %s, and 80%% of the available memory %s; take fewer or shorter requests, or -evict",
+				s.Requests, w.Name, fixtures.HumanSize(need), fixtures.HumanSize(most)))
+		}
+		sel.cacheBytes = max(sel.cacheBytes, need)
 	}
-	return budgets, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // tooShort says that a workload needs longer prompts than -inputlen.
@@ -157,6 +168,8 @@ func (s *Settings) planError(workload string, err error) error {
 // one by one.
 func checkStack(stack string) error {
 	later := []string{"process", "docker", "attach"}
+	services := []string{"engine", "lmcache", "daser"}
+	seen := make(map[string]bool)
 	for _, part := range strings.Split(stack, ",") {
 		service, kind, byService := strings.Cut(part, "=")
 		if !byService {
@@ -164,9 +177,12 @@ func checkStack(stack string) error {
 			if len(part) != len(stack) {
 				return fmt.Errorf("a list needs service=kind in each entry, e.g. engine=mini,lmcache=mini")
 			}
-		} else if !slices.Contains([]string{"engine", "lmcache"}, service) {
-			return fmt.Errorf("unknown service %q: the services are engine and lmcache", service)
+		} else if !slices.Contains(services, service) {
+			return fmt.Errorf("unknown service %q: the services are %s", service, strings.Join(services, ", "))
+		} else if seen[service] {
+			return fmt.Errorf("%s is listed twice", service)
 		}
+		seen[service] = true
 		switch {
 		case kind == "mini":
 		case slices.Contains(later, kind):

@@ -46,7 +46,11 @@ func (r *tableRow) add(result run.Result, proof run.Proof) {
 	r.prompt += result.Warm.PromptTokens
 	r.match += result.Comparison.Matches
 	r.compared += result.Comparison.Total
-	r.verdict, r.grade = proof.Verdict, verdict.Worst(proof.Grade, result.Grade())
+	r.verdict = proof.Verdict
+	if r.grade == "" {
+		r.grade = proof.Grade
+	}
+	r.grade = verdict.Worst(r.grade, result.Grade())
 	for _, l := range result.Labels {
 		if !slices.Contains(r.labels, l) {
 			r.labels = append(r.labels, l)

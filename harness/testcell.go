@@ -63,7 +63,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	require.NoError(tb, err)
 	concurrency := cmp.Or(spec.Concurrency, 2)
 	env := row.Env{
-		BlockSize: blockSize, Concurrency: concurrency, Model: name, Log: tb.Output(),
+		BlockSize: blockSize, Concurrency: concurrency, Log: tb.Output(),
 		Stall: cmp.Or(spec.Stall, 20*time.Second),
 	}
 	if spec.L1Share > 0 {

@@ -7,7 +7,7 @@
 //	results/run_20261130_210000/
 //	  manifest.json                        settings, versions, host, rows
 //	  samples.jsonl                        one line per finished cycle
-//	  lmcache/block-128/unique/cycle-0/
+//	  lmcache/block-128/unique/cycle-1/
 //	    cold.requests.jsonl  cold.json     requests; summary, witnesses, counters
 //	    warm.requests.jsonl  warm.json
 //	    findings.jsonl  repro/             only where something was found

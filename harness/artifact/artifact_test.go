@@ -120,11 +120,31 @@ func TestFindingLeavesARepro(t *testing.T) {
 	require.Equal(t, "output-differs", readLines(t, cycle, "findings.jsonl")[0]["code"])
 	dir := filepath.Join(run.Dir, "lmcache", "block-32", "unique", "cycle-1", "repro")
 	var repro map[string]any
-	readJSON(t, filepath.Join(dir, finding.Request+".json"), &repro)
+	readJSON(t, filepath.Join(dir, "output-differs-"+finding.Request+".json"), &repro)
 	require.Equal(t, []any{8.0, 9.0}, repro["prompt_token_ids"])
-	script, err := os.ReadFile(filepath.Join(dir, finding.Request+".sh"))
+	script, err := os.ReadFile(filepath.Join(dir, "output-differs-"+finding.Request+".sh"))
 	require.NoError(t, err)
 	require.True(t, strings.HasSuffix(string(script), "\ncurl -s x\n"), string(script))
+}
+
+func TestEachFindingHasARepro(t *testing.T) {
+	run := newRun(t)
+	cycle := run.Cell("lmcache", 32, "unique").Cycle("cycle-1")
+	for _, f := range []row.Finding{
+		{Code: row.OutputDiffers, Request: "r", Phase: "warm"}, {Code: row.HitBelowOracle, Request: "r", Phase: "warm"},
+		{Code: row.WitnessDisagrees, Phase: "cold"}, {Code: row.WitnessDisagrees, Phase: "cold"},
+	} {
+		require.NoError(t, cycle.WriteRepro(artifact.Repro{Finding: f, Request: f.Request}))
+	}
+	entries, err := os.ReadDir(filepath.Join(cycle.Dir(), "repro"))
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(t, []string{
+		"hit-below-oracle-r.json", "output-differs-r.json", "witness-disagrees-cold-2.json", "witness-disagrees-cold.json",
+	}, names)
 }
 
 func TestNilCycleWritesNothing(t *testing.T) {

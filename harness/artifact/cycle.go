@@ -64,14 +64,20 @@ type Repro struct {
 }
 
 // WriteRepro leaves what is needed to ask the server the same thing again:
-// repro/<request>.json and, as a script, repro/<request>.sh.
+// repro/<code>-<request>.json and, as a script, repro/<code>-<request>.sh; for
+// a finding about a pass, <code>-<phase>. A number follows where that exists.
 func (c *Cycle) WriteRepro(r Repro) error {
 	if c == nil {
 		return nil
 	}
-	name := strings.NewReplacer("/", "_", ":", "_").Replace(r.Request)
-	if name == "" {
-		name = "pass"
+	about := r.Request
+	if about == "" {
+		about = r.Finding.Phase
+	}
+	base := string(r.Finding.Code) + "-" + strings.NewReplacer("/", "_", ":", "_").Replace(about)
+	name := base
+	for n := 2; exists(filepath.Join(c.dir, "repro", name+".json")); n++ {
+		name = fmt.Sprintf("%s-%d", base, n)
 	}
 	if err := writeJSON(filepath.Join(c.dir, "repro", name+".json"), r); err != nil {
 		return err
@@ -85,4 +91,9 @@ func (c *Cycle) WriteRepro(r Repro) error {
 		return fmt.Errorf("writing artifacts: %w", err)
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -25,7 +25,8 @@ type Manifest struct {
 // A RowManifest is one row as it ran.
 type RowManifest struct {
 	Backend   string              `json:"backend"`
-	ReuseMode string              `json:"reuse_mode"` // none, prefix
+	Workload  string              `json:"workload,omitempty"` // where the row was sized for one
+	ReuseMode string              `json:"reuse_mode"`         // none, prefix, chunk
 	Model     string              `json:"model"`
 	BlockSize int                 `json:"block_size"`
 	Endpoints map[string]Endpoint `json:"endpoints"`

@@ -73,8 +73,14 @@ func Labelled(hits string, match map[string]string) Counting {
 // Times is a counting of units of so many tokens each, as tokens.
 func Times(tokens int, count Counting) Counting { return scaled(float64(tokens), count) }
 
-// Per is a counting of bytes of which so many make a token, as tokens.
-func Per(bytes int, count Counting) Counting { return scaled(1/float64(bytes), count) }
+// Per is a counting of bytes of which so many make a token, as tokens. If that
+// number is not positive, the size of a token is unknown and so is the count.
+func Per(bytes int, count Counting) Counting {
+	if bytes <= 0 {
+		return func(_, _ row.Snapshot) row.Count { return row.Count{State: row.Absent} }
+	}
+	return scaled(1/float64(bytes), count)
+}
 
 func scaled(factor float64, count Counting) Counting {
 	return func(before, after row.Snapshot) row.Count {

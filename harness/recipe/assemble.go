@@ -96,11 +96,14 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 			server.Capacity = &capacity
 		}
 	}
-	if d, ok := cache.backend.(daser); ok && d.chunks {
-		config.BaseURL = e.Backend
-		chunks := &chunkClient{daser: d, engine: client, infer: openai.New(config), concurrency: env.Concurrency, ids: make(map[string]string)}
-		server.Client, server.Upload = chunks, chunks.upload
-		closers = append(closers, chunks.infer.Close)
+	if d, ok := cache.backend.(daser); ok {
+		closers = append(closers, d.http.CloseIdleConnections)
+		if d.own != nil {
+			config.BaseURL = e.Backend
+			chunks := &chunkClient{daser: d, engine: client, infer: openai.New(config), concurrency: env.Concurrency}
+			server.Client, server.Upload = chunks, chunks.upload
+			closers = append(closers, chunks.infer.Close)
+		}
 	}
 	server.Close = func(ctx context.Context) error {
 		for _, c := range closers {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +21,52 @@ import (
 )
 
 // A daser is DaseR's HTTP server: what a row asks of it beside the requests.
-// Source of routes and bodies: DaseR's sources.
+// Its answers wait for prefills and drains, so only the caller's context bounds
+// them. Source of routes and bodies: DaseR's sources.
 type daser struct {
-	base   string
-	http   *http.Client // its answers wait for prefills and drains, so it has no timeout of its own
-	chunks bool         // it reuses documents, not prefixes
+	base string
+	http *http.Client
+	own  *documents // that this process uploaded; nil: it reuses prefixes
+}
+
+func newDaser(base string, chunks bool) daser {
+	d := daser{base: base, http: &http.Client{Transport: &http.Transport{Proxy: nil}}}
+	if chunks {
+		d.own = &documents{ids: make(map[string]string)}
+	}
+	return d
+}
+
+// documents are the ids that a server gave to documents, by their tokens.
+type documents struct {
+	mu  sync.Mutex
+	ids map[string]string
+}
+
+func (d *documents) add(key, id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ids[key] = id
+}
+
+// named are the ids of documents, in order; empty where one was not uploaded.
+func (d *documents) named(tokens [][]int32) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := make([]string, len(tokens))
+	for i, t := range tokens {
+		names[i] = d.ids[documentKey(t)]
+	}
+	return names
+}
+
+// take returns every id and forgets them.
+func (d *documents) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids := slices.Collect(maps.Values(d.ids))
+	clear(d.ids)
+	return ids
 }
 
 // call sends a body, if there is one, and decodes the answer. An answer that
@@ -95,34 +138,34 @@ func (d daser) blockSize(ctx context.Context) (int, error) {
 	return health.BlockTokens, nil
 }
 
-type daserDocument struct {
-	ID string `json:"doc_id"`
-}
-
-// clear deletes every document, which is how DaseR's chunk mode goes cold. Its
-// prefix mode has no way: there only content that was never sent is cold, which
-// the plan of each cycle is.
+// clear deletes the documents that this process uploaded, which is how DaseR's
+// chunk mode goes cold for them, and checks that they are gone. Its prefix mode
+// has no way: there only content that was never sent is cold, which the plan of
+// each cycle is.
 func (d daser) clear(ctx context.Context) error {
-	if !d.chunks {
+	if d.own == nil {
 		return nil
 	}
-	var documents []daserDocument
-	if err := d.call(ctx, http.MethodGet, "/documents", nil, &documents, http.StatusOK); err != nil {
-		return err
-	}
-	for _, document := range documents {
-		if err := d.call(ctx, http.MethodDelete, "/documents/"+document.ID, nil, nil, http.StatusOK); err != nil {
+	ids := d.own.take()
+	for _, id := range ids {
+		if err := d.call(ctx, http.MethodDelete, "/documents/"+id, nil, nil, http.StatusOK); err != nil {
 			return err
 		}
 	}
-	documents = nil
-	if err := d.call(ctx, http.MethodGet, "/documents", nil, &documents, http.StatusOK); err != nil {
+	var left []daserDocument
+	if err := d.call(ctx, http.MethodGet, "/documents", nil, &left, http.StatusOK); err != nil {
 		return err
 	}
-	if len(documents) > 0 {
-		return fmt.Errorf("%d documents are still there after DELETE was acknowledged", len(documents))
+	for _, document := range left {
+		if slices.Contains(ids, document.ID) {
+			return fmt.Errorf("document %s is still there after its DELETE was acknowledged", document.ID)
+		}
 	}
 	return nil
+}
+
+type daserDocument struct {
+	ID string `json:"doc_id"`
 }
 
 // A chunkClient asks about documents that were uploaded, through DaseR's
@@ -132,9 +175,6 @@ type chunkClient struct {
 	engine      *openai.Client
 	infer       *openai.Client
 	concurrency int
-
-	mu  sync.Mutex
-	ids map[string]string // by tokens: the document's id at the server
 }
 
 // Do sends a request and reads the stream, an extension of the miniature
@@ -143,12 +183,6 @@ func (c *chunkClient) Do(ctx context.Context, r row.Request) row.Timeline {
 	if r.Parts == nil {
 		return c.engine.Do(ctx, r)
 	}
-	ids := make([]string, len(r.Parts.Documents))
-	c.mu.Lock()
-	for i, tokens := range r.Parts.Documents {
-		ids[i] = c.ids[documentKey(tokens)]
-	}
-	c.mu.Unlock()
 	parameters := map[string]any{
 		"max_tokens": r.MaxTokens, "temperature": r.Temperature, "seed": r.Seed, "ignore_eos": r.IgnoreEOS, "return_token_ids": true,
 	}
@@ -156,7 +190,7 @@ func (c *chunkClient) Do(ctx context.Context, r row.Request) row.Timeline {
 		parameters["logprobs"] = r.Logprobs
 	}
 	return c.infer.Stream(ctx, "/infer", r.ID, map[string]any{
-		"doc_ids": ids, "task_token_ids": r.Parts.Question, "prefix_token_ids": []int32{},
+		"doc_ids": c.own.named(r.Parts.Documents), "task_token_ids": r.Parts.Question, "prefix_token_ids": []int32{},
 		"use_kv_cache": !r.SkipReuse, "trace_cache": false, "stream": true, "gen_params": parameters,
 	})
 }
@@ -165,7 +199,7 @@ func (c *chunkClient) Do(ctx context.Context, r row.Request) row.Timeline {
 // requests may be in flight, and waits until all can be read.
 func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.Upload, error) {
 	start := time.Now()
-	documents := make(map[string][]int32)
+	texts := make(map[string][]int32)
 	var order []string
 	for _, r := range requests {
 		if r.Parts == nil {
@@ -173,8 +207,8 @@ func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.U
 		}
 		for _, tokens := range r.Parts.Documents {
 			key := documentKey(tokens)
-			if documents[key] == nil {
-				documents[key] = tokens
+			if texts[key] == nil {
+				texts[key] = tokens
 				order = append(order, key)
 			}
 		}
@@ -184,13 +218,11 @@ func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.U
 	for i, key := range order {
 		group.Go(func() error {
 			var stored daserDocument
-			body := map[string]any{"title": fmt.Sprintf("doc_%d", i), "token_ids": documents[key]}
+			body := map[string]any{"title": fmt.Sprintf("doc_%d", i), "token_ids": texts[key]}
 			if err := c.call(uploading, http.MethodPost, "/documents", body, &stored, http.StatusCreated); err != nil {
 				return fmt.Errorf("uploading document %d of %d: %w", i+1, len(order), err)
 			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.ids[key] = stored.ID
+			c.own.add(key, stored.ID)
 			return nil
 		})
 	}

@@ -54,6 +54,12 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
 		Faults: r.stack.Faults, Log: env.Log, Prefix: []int32{}, // prompts are the plan's, token for token
 	}
+	switch {
+	case r.name == mini.EngineCache:
+		sized.EngineCacheBytes = max(mini.DefaultEngineCacheBytes, env.CacheBytes)
+	case r.tier != nil && env.Tiers == nil:
+		sized.L1Bytes = max(mini.DefaultL1Bytes, env.CacheBytes)
+	}
 	if env.Tiers != nil && r.tier != nil {
 		sized.L1Bytes, sized.L2Bytes, sized.L2Dir = env.Tiers.L1Bytes, env.Tiers.L2Bytes, env.Tiers.L2Dir
 	}

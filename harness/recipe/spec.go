@@ -75,7 +75,7 @@ var specs = map[string]spec{
 		name: "daser-prefix", features: with(row.Reuse, row.SkipReuse), reuse: "prefix", skip: daserSkip,
 		cold:    "content never sent before (DaseR has no reset), proved by the hits of the cold pass",
 		law:     fixtures.LMCacheLaw,
-		backend: func(url string, client *http.Client) backend { return daser{base: url, http: client} },
+		backend: func(url string, _ *http.Client) backend { return newDaser(url, false) },
 		witnesses: func(b, tokenBytes int) []row.Witness {
 			return external(fixtures.LMCacheLaw(b), fixtures.LookupLaw(b),
 				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)
@@ -85,9 +85,9 @@ var specs = map[string]spec{
 	},
 	"daser-chunk": {
 		name: "daser-chunk", features: with(row.Reuse, row.SkipReuse, row.Documents, row.Lossy), reuse: "chunk", skip: daserSkip,
-		cold:    "every document deleted and fresh ones uploaded; the cold pass asks with use_kv_cache:false",
+		cold:    "the documents uploaded before deleted and fresh ones uploaded; the cold pass asks with use_kv_cache:false",
 		law:     func(int) fixtures.Law { return fixtures.DocumentLaw() },
-		backend: func(url string, client *http.Client) backend { return daser{base: url, http: client, chunks: true} },
+		backend: func(url string, _ *http.Client) backend { return newDaser(url, true) },
 		witnesses: func(_, tokenBytes int) []row.Witness {
 			return external(fixtures.DocumentLaw(), fixtures.DocumentLookupLaw(),
 				"daser_cache_matched_tokens", probe.DaseRTokens(), probe.FromFirstUse("daser_up", loadedBytes(tokenBytes)), wholePrompt)

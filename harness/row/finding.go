@@ -38,7 +38,7 @@ const (
 // the evidence and what to do next.
 type Finding struct {
 	Code     Code   `json:"code"`
-	Phase    string `json:"phase"`             // cold, settle, warm, proof, reset, start
+	Phase    string `json:"phase"`             // start, reset, upload, cold, warm, reference
 	Request  string `json:"request,omitempty"` // id of the request, empty if it is about the pass
 	Evidence string `json:"evidence"`          // what was seen, with the numbers
 	Advice   string `json:"advice,omitempty"`  // what to look at next
@@ -62,5 +62,5 @@ type Label string
 
 // The labels.
 const (
-	FitsInL1 Label = "fits-in-l1" // a second tier was asked for and nothing came from it
+	NothingFromL2 Label = "nothing-from-l2" // a second tier was asked for and no hit came from it
 )

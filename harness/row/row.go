@@ -37,9 +37,9 @@ type Row interface {
 type Env struct {
 	BlockSize   int           // B, to be passed to every service
 	Concurrency int           // requests in flight at most
-	Model       string        // empty: the stack's default
 	Log         io.Writer     // log lines of the services
 	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
+	CacheBytes  int64         // of KV that a cache must keep without evicting; 0: the stack's default is enough
 	Tiers       *Tiers        // of the cache server's store; nil: the stack's default, without eviction
 }
 

@@ -13,13 +13,11 @@ import (
 // it with a sacrificial prompt: cached before the reset, absent after it. What
 // it shows are the cycle's first findings.
 func (y *cycle) goCold(ctx context.Context) error {
-	switch {
-	case !y.config.Reuse:
+	if !y.config.Reuse {
 		return ctx.Err()
-	case !y.config.Reset:
-		if err := y.server.Cache.Cold(ctx); err != nil && ctx.Err() == nil {
-			y.found(resetRefused(err))
-		}
+	}
+	if !y.config.Reset {
+		y.cold(ctx)
 		return ctx.Err()
 	}
 	prompt := fixtures.Sacrificial(y.params)
@@ -44,10 +42,7 @@ func (y *cycle) goCold(ctx context.Context) error {
 		return ctx.Err()
 	}
 
-	reset, cancel := context.WithTimeout(ctx, y.config.ResetTimeout)
-	defer cancel()
-	if err := y.server.Cache.Cold(reset); err != nil {
-		y.found(resetRefused(err))
+	if !y.cold(ctx) {
 		return ctx.Err()
 	}
 	cached, ok = y.sacrifice(ctx, "after-reset", prompt)
@@ -86,11 +81,18 @@ func (y *cycle) sacrifice(ctx context.Context, step string, prompt []int32) (int
 	return cached, len(found) == 0 && ctx.Err() == nil
 }
 
-func resetRefused(err error) row.Finding {
-	return row.Finding{
-		Code: row.ResetNotHonoured, Phase: "reset", Evidence: err.Error(),
-		Advice: "a cold pass needs an empty cache: free the blocks in use, or restart the server",
+// cold empties the cache within its deadline; false: it could not.
+func (y *cycle) cold(ctx context.Context) bool {
+	reset, cancel := context.WithTimeout(ctx, y.config.ResetTimeout)
+	defer cancel()
+	err := y.server.Cache.Cold(reset)
+	if err != nil && ctx.Err() == nil {
+		y.found(row.Finding{
+			Code: row.ResetNotHonoured, Phase: "reset", Evidence: err.Error(),
+			Advice: "a cold pass needs an empty cache: free the blocks in use, or restart the server",
+		})
 	}
+	return err == nil
 }
 
 func settleFinding(phase string, err error) row.Finding {

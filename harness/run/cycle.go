@@ -122,7 +122,9 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 // upload stores the documents of the plan, where that is not what requests do.
 func (y *cycle) upload(ctx context.Context) (err error) {
 	y.config.Progress(fmt.Sprintf("%s %s upload", y.server.Row, y.config.Workload.Name))
-	y.result.Upload, err = y.server.Upload(ctx, y.requests("upload", y.plan))
+	uploading, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
+	y.result.Upload, err = y.server.Upload(uploading, y.requests("upload", y.plan))
 	if err != nil && ctx.Err() == nil {
 		y.found(row.Finding{
 			Code: row.RequestFailed, Phase: "upload", Evidence: err.Error(),
@@ -139,13 +141,8 @@ func (y *cycle) reference(ctx context.Context) (Pass, error) {
 	timed := y.config.Timed
 	y.config.Timed = func(bool) {}
 	defer func() { y.config.Timed = timed }()
-	if y.config.Reuse && !y.config.SkipReuse {
-		reset, cancel := context.WithTimeout(ctx, y.config.ResetTimeout)
-		defer cancel()
-		if err := y.server.Cache.Cold(reset); err != nil {
-			y.found(resetRefused(err))
-			return Pass{}, ctx.Err()
-		}
+	if y.config.Reuse && !y.config.SkipReuse && !y.cold(ctx) {
+		return Pass{}, ctx.Err()
 	}
 	y.cache = newOracles(y.server, y.config.Concurrency)
 	return y.pass(ctx, "reference", y.plan.Again())
@@ -168,7 +165,7 @@ func (y *cycle) compare(against Pass) {
 // label notes what is worth knowing about the numbers and no fault.
 func (y *cycle) label() {
 	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {
-		y.result.Labels = append(y.result.Labels, row.FitsInL1)
+		y.result.Labels = append(y.result.Labels, row.NothingFromL2)
 	}
 }
 

@@ -117,7 +117,10 @@ func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]
 			usage.State = row.Absent
 		}
 	}
-	readings := []verdict.Reading{usage}
+	var readings []verdict.Reading
+	if !p.failed() { // what failed has its own finding, and no usage
+		readings = append(readings, usage)
+	}
 	for _, w := range y.server.Witnesses {
 		count := w.Count(before[w.Probe], after[w.Probe])
 		reading := verdict.Reading{

@@ -17,7 +17,7 @@ import (
 // A Pass is the requests of a plan sent once, with everything that was seen
 // meanwhile.
 type Pass struct {
-	Phase        string // cold, warm
+	Phase        string // cold, warm, reference
 	Requests     []row.Request
 	Timelines    []row.Timeline
 	Elapsed      time.Duration // over the requests only
@@ -82,7 +82,7 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		p.Findings = append(p.Findings, settleFinding(phase, err))
 	}
 	after, found := y.snapshots(ctx, phase)
-	p.Findings = append(p.Findings, y.check(&p, report)...)
+	p.Findings = append(p.Findings, y.check(&p)...)
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {
 		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)
@@ -94,7 +94,7 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 }
 
 // check looks at each request by itself and at the load as a whole.
-func (c *Cell) check(p *Pass, report load.Report) []row.Finding {
+func (c *Cell) check(p *Pass) []row.Finding {
 	var findings []row.Finding
 	for i, t := range p.Timelines {
 		found := verdict.CheckRequest(p.Phase, p.Requests[i], t)
@@ -107,14 +107,7 @@ func (c *Cell) check(p *Pass, report load.Report) []row.Finding {
 			p.HitTokens += cached
 		}
 	}
-	if want := min(len(p.Requests), c.config.Concurrency); report.Peak != want {
-		findings = append(findings, row.Finding{
-			Code: row.LoadNotDelivered, Phase: p.Phase,
-			Evidence: fmt.Sprintf("at most %d requests were in flight, the plan asks for %d", report.Peak, want),
-			Advice:   "something between here and the server limits connections",
-		})
-	}
-	return findings
+	return append(findings, delivered(p.Phase, p.Timelines, p.Elapsed, min(len(p.Requests), c.config.Concurrency))...)
 }
 
 // snapshots reads every probe of the server. A probe that does not answer is

@@ -18,8 +18,9 @@ func (y *cycle) repro(f row.Finding) artifact.Repro {
 			if !sameRequest(request.ID, f.Request) {
 				continue
 			}
-			repro.Prompt = request.Prompt
-			repro.Curl = curl(y.server.URL, request)
+			if repro.Prompt == nil || request.ID == f.Request {
+				repro.Prompt, repro.Curl = request.Prompt, curl(y.server.URL, request)
+			}
 			if i < len(pass.Timelines) {
 				repro.Outputs[pass.Phase] = artifact.NewRequest(y.plan.Workload, y.plan.Requests[i], pass.Timelines[i])
 			}
@@ -35,9 +36,11 @@ func sameRequest(a, b string) bool {
 	return b != "" && either.Replace(a) == either.Replace(b)
 }
 
+// curl asks the engine the same prompt, with logprobs. A row that asks through
+// another server in front of it is asked past that one.
 func curl(url string, r row.Request) string {
 	body, err := json.Marshal(map[string]any{
-		"prompt": r.Prompt, "max_tokens": r.MaxTokens, "temperature": r.Temperature, "ignore_eos": r.IgnoreEOS,
+		"prompt": r.Prompt, "max_tokens": r.MaxTokens, "temperature": r.Temperature, "seed": r.Seed, "ignore_eos": r.IgnoreEOS,
 		"logprobs": proofLogprobs, "return_token_ids": true,
 	})
 	if err != nil { // numbers and booleans only

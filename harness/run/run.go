@@ -46,6 +46,7 @@ type Config struct {
 
 const (
 	settleTimeout = 60 * time.Second // bounded: a store that never settles is a finding
+	uploadTimeout = 10 * time.Minute // of all documents of a plan; a server waits 5 minutes for one
 	proofLogprobs = 5
 	proofMinimum  = 32 // compared tokens a request below which nothing is called identical
 	proofOutput   = 64 // tokens that each request of the proof generates at least, where they fit

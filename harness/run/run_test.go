@@ -208,7 +208,7 @@ func TestFindingLeavesWhatIsNeeded(t *testing.T) {
 	for _, name := range []string{"cold.requests.jsonl", "cold.json", "warm.requests.jsonl", "warm.json", "findings.jsonl"} {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "repro", "fake-unique-1-warm-1.json"))
+	data, err := os.ReadFile(filepath.Join(dir, "repro", "output-differs-fake-unique-1-warm-1.json"))
 	require.NoError(t, err)
 	var repro artifact.Repro
 	require.NoError(t, json.Unmarshal(data, &repro))
