@@ -1,0 +1,65 @@
+package harness
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// selected is what flags come to, as a session would have it.
+func selected(t *testing.T, args ...string) *session {
+	t.Helper()
+	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
+	settings := Register(flags, "mini")
+	require.NoError(t, flags.Parse(append([]string{"-results=" + t.TempDir()}, args...)))
+	sel, err := settings.resolve()
+	require.NoError(t, err)
+	return &session{ctx: t.Context(), settings: settings, selection: sel}
+}
+
+func TestPlanIsSaidBeforehand(t *testing.T) {
+	s := selected(t, "-backend=all", "-model=nano", "-blocksize=64", "-inputlen=150", "-evict")
+	var text strings.Builder
+	require.NoError(t, s.printPlan(&text))
+	plan := text.String()
+	for line := range strings.Lines(plan) {
+		require.True(t, strings.HasPrefix(line, "# "), "benchstat must pass over %q", line)
+	}
+	for _, want := range []string{
+		"rows baseline, lmcache, daser-chunk, daser-prefix",
+		"# not applicable: workload unique has no documents, which row daser-chunk reuses",
+		"# not applicable: -inputlen=150: workload recomposed: want at least 193",
+		"working set", "L1", "L2",
+		"# estimate: about",
+	} {
+		require.Contains(t, plan, want)
+	}
+	require.NotContains(t, plan, "workload documents has no documents")
+}
+
+func TestConfigLinesAreWhatMustNotBeCompared(t *testing.T) {
+	a, b := selected(t, "-concurrency=1").configLines(), selected(t, "-concurrency=4", "-evict").configLines()
+	require.Contains(t, a, "concurrency: 1")
+	require.Contains(t, b, "concurrency: 4")
+	require.Contains(t, b, "evict: true")
+	require.Len(t, b, len(a))
+	for _, line := range a {
+		require.Regexp(t, `^[a-z]+: \S+$`, line)
+	}
+}
+
+func TestOnlyRowsThatReuseDocumentsNeedThem(t *testing.T) {
+	s := selected(t, "-backend=baseline,daser-chunk")
+	applied := make(map[string][]string)
+	for _, r := range s.selection.rows {
+		for _, w := range s.selection.workloads {
+			if applies(r, w) {
+				applied[r.Name()] = append(applied[r.Name()], w.Name)
+			}
+		}
+	}
+	require.Equal(t, []string{"documents", "recomposed"}, applied["daser-chunk"])
+	require.Len(t, applied["baseline"], len(s.selection.workloads))
+}
