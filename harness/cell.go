@@ -58,7 +58,7 @@ func (s *session) cell(b *testing.B, shared *sharedServer, w fixtures.Workload, 
 // processor of its own meanwhile. The engine computes in this process: without
 // a spare one the Go scheduler leaves a client that has something to read
 // waiting for up to its time slice of 10 ms, and warm TTFT would be that wait
-// (observed: 12 ms in place of 3 on two cores).
+// (observed: 12 ms in place of 4 on two cores).
 func timer(b *testing.B) func(running bool) {
 	processors := runtime.GOMAXPROCS(0)
 	return func(running bool) {

@@ -7,8 +7,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-backend=baseline,engine-cache,lmcache
-workload=unique,shared-prefix,documents,multi-prefix,trace
+backend=baseline,engine-cache,lmcache,daser-chunk,daser-prefix
+workload=unique,shared-prefix,documents,recomposed,multi-prefix,trace
+inapplicable=4 # workloads without documents, for the row that reuses documents
 samples=2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -23,7 +24,7 @@ text=results/short-$(date +%Y-%m-%dT%H-%M-%S).txt
 BACKEND=$backend WORKLOAD=$workload BLOCKSIZE=32 COUNT=$samples OUT=$text TAGS='' \
   ARGS='-requests=2 -concurrency=1 -inputlen=192 -outputlen=32' scripts/bench.sh
 
-cells=$(($(items "$backend") * $(items "$workload")))
+cells=$(($(items "$backend") * $(items "$workload") - inapplicable))
 lines=$(grep -cE '^Benchmark[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" || true)
 [[ $lines -eq $((cells * samples)) ]] ||
   fail "$lines result lines, want $cells rows × workloads with $samples samples each"
@@ -36,5 +37,15 @@ for unit in cold-p50-ttft-ns warm-p50-ttft-ns hit-% match-%; do
   benchstat -filter=".unit:$unit" "$text" | tee "$scratch/table"
   rows=$(grep -c '^Serve/' "$scratch/table" || true)
   [[ $rows -eq $cells ]] || fail "benchstat shows $rows rows of $unit, want $cells"
+done
+
+# The units that only some lines have, and tiers.
+tiers=results/short-evict-$(date +%Y-%m-%dT%H-%M-%S).txt
+BACKEND=lmcache,daser-chunk WORKLOAD=documents BLOCKSIZE=32 COUNT=1 OUT=$tiers TAGS='' \
+  ARGS='-requests=4 -concurrency=1 -inputlen=256 -outputlen=32 -evict' scripts/bench.sh
+benchstat "$tiers" >/dev/null 2>"$scratch/stderr"
+[[ ! -s $scratch/stderr ]] || fail "benchstat complains: $(cat "$scratch/stderr")"
+for unit in l1-hit-% l2-hit-% upload-ns; do
+  benchstat -filter=".unit:$unit" "$tiers" | grep -q '^Serve/' || fail "benchstat shows no row of $unit"
 done
 printf 'check-benchstat: %d lines, %d rows, nothing on stderr\n' "$lines" "$cells"

@@ -30,7 +30,7 @@ func TestTablesAreThoseOfTheCode(t *testing.T) {
 	for _, u := range metric.Units() {
 		units = append(units, u.Name)
 	}
-	for _, f := range fault.All() {
+	for _, f := range append(fault.All(), fault.Daser()...) {
 		faults = append(faults, string(f))
 	}
 	for _, c := range []struct {
@@ -69,7 +69,7 @@ func TestUnitTableSaysWhatIsBetter(t *testing.T) {
 // words of the code.
 func TestFaultTableSaysWhatFaultsGive(t *testing.T) {
 	lines := strings.Split(string(read(t, "docs/methods.md")), "\n")
-	for _, f := range fault.All() {
+	for _, f := range append(fault.All(), fault.Daser()...) {
 		findings := "none"
 		if codes := f.Findings(); len(codes) > 0 {
 			findings = "`" + strings.Join(codes, "`, `") + "`"
