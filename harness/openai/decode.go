@@ -26,6 +26,7 @@ type choice struct {
 	Delta        delta     `json:"delta"` // chat
 	Logprobs     *logprobs `json:"logprobs"`
 	TokenIDs     []int32   `json:"token_ids"`
+	PromptIDs    []int32   `json:"prompt_token_ids"` // of the first chunk
 	FinishReason string    `json:"finish_reason"`
 }
 

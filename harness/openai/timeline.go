@@ -86,6 +86,7 @@ func (b *builder) add(t *row.Timeline, event Event, p payload) error {
 		b.reasoning.WriteString(c.Delta.reasoning())
 		b.tools(c.Delta.ToolCalls)
 		t.Tokens = append(t.Tokens, c.TokenIDs...)
+		t.Prompt = append(t.Prompt, c.PromptIDs...)
 		t.Logprobs = append(t.Logprobs, c.Logprobs.tokens()...)
 		if c.FinishReason != "" {
 			t.FinishReason = c.FinishReason

@@ -25,7 +25,8 @@ type Endpoints struct {
 	Vocab      int
 	TokenBytes int // bytes of KV per token
 	Facts      map[string]string
-	KVCheck    row.KVCheck // where the stack lets delivered KV be looked at
+	Work       func(prompt, cached, output int) float64 // FLOPs of a request, where they are known
+	KVCheck    row.KVCheck                              // where the stack lets delivered KV be looked at
 	Close      func(context.Context) error
 }
 
@@ -79,6 +80,12 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck,
 		Probes: []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},
+	}
+	if e.Work != nil {
+		server.Work = &row.Work{
+			Source: "vllm:estimated_flops_per_gpu", Probe: engineProbe,
+			Count: probe.Counter("vllm:estimated_flops_per_gpu", ""), Expected: e.Work,
+		}
 	}
 	closers := []func(){client.Close, admin.CloseIdleConnections}
 	if s.backend != nil {

@@ -73,12 +73,25 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Facts: map[string]string{
 			"stack": "mini", "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
 		},
+		Work:  workOf(stack.Model()),
 		Close: stack.Close,
 	}
 	if check := stack.KVCheck(); check != nil && r.Supports(row.Lossy) {
 		endpoints.KVCheck = miniKVCheck{check}
 	}
 	return r.assemble(endpoints, env), nil
+}
+
+// workOf is the work of a request by the model's own formula: its prompt less
+// what was cached, then a step for each token but the first.
+func workOf(m *model.Model) func(prompt, cached, output int) float64 {
+	return func(prompt, cached, output int) float64 {
+		flops := m.FLOPs(cached, prompt-cached)
+		for i := range output - 1 {
+			flops += m.FLOPs(prompt+i, 1)
+		}
+		return float64(flops)
+	}
 }
 
 // miniKVCheck looks at the KV that the miniature DaseR delivers.
@@ -95,7 +108,7 @@ func (c miniKVCheck) Stop(context.Context) (row.KVReport, error) {
 	if len(report.Errors) > 0 {
 		return row.KVReport{}, fmt.Errorf("%d loads could not be compared, the first: %s", len(report.Errors), report.Errors[0])
 	}
-	seen := row.KVReport{Checked: report.Chunks, Damaged: report.Damaged}
+	seen := row.KVReport{Checked: report.Chunks, Tokens: report.Tokens, Damaged: report.Damaged}
 	for _, m := range report.Mismatches {
 		seen.Mismatches = append(seen.Mismatches, m.String())
 	}

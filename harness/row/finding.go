@@ -9,6 +9,8 @@ type Code string
 // The findings. Each one makes the numbers of its cycle invalid.
 const (
 	RequestFailed         Code = "request-failed"           // not HTTP 200, or an error event in the stream
+	PromptDiffers         Code = "prompt-differs"           // the server answered another prompt than was sent
+	WorkDiffers           Code = "work-differs"             // the engine computed more or less than its hits leave to compute
 	Stalled               Code = "stalled"                  // no byte within the stall deadline
 	Truncated             Code = "truncated"                // the stream ended before a finish reason
 	ShortOutput           Code = "short-output"             // fewer tokens than were asked for
@@ -62,5 +64,6 @@ type Label string
 
 // The labels.
 const (
+	NoHits        Label = "no-hits"         // the plan gives this row nothing to hit, so nothing was proved about its cache
 	NothingFromL2 Label = "nothing-from-l2" // a second tier was asked for and no hit came from it
 )

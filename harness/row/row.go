@@ -66,6 +66,7 @@ type Server struct {
 	BlockSize []BlockSizeReader                                // one per server that can tell
 	Capacity  *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
 	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	Work      *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
 	Close     func(context.Context) error
 }
@@ -75,6 +76,15 @@ type Server struct {
 type Upload struct {
 	Documents int
 	Took      time.Duration
+}
+
+// Work is an engine's account of what it computed, against what its hits leave
+// to compute: a hit that is reported and recomputed all the same shows here.
+type Work struct {
+	Source   string // what it reads
+	Probe    string // the probe whose snapshots it reads
+	Count    func(before, after Snapshot) Count
+	Expected func(prompt, cached, output int) float64 // of one request, in the same unit
 }
 
 // A KVCheck compares the KV that a cache delivers with what the model computes
@@ -88,6 +98,7 @@ type KVCheck interface {
 // them differed, and in words where.
 type KVReport struct {
 	Checked    int      `json:"checked"`
+	Tokens     int      `json:"tokens"` // in those
 	Damaged    int      `json:"damaged"`
 	Mismatches []string `json:"mismatches"`
 }

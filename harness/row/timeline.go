@@ -95,6 +95,7 @@ type Timeline struct {
 	Chunks       []Chunk        // those that carried output, in order
 	Text         string         // visible content
 	Reasoning    string         // what a reasoning model thinks aloud, kept apart
+	Prompt       []int32        // ids of the prompt as the server saw it, where it returns them
 	Tokens       []int32        // generated ids, where the server returns them
 	Logprobs     []TokenLogprob // one per token, where asked for
 	ToolCalls    []ToolCall

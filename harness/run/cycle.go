@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
@@ -26,10 +27,13 @@ type Result struct {
 
 // Grade is what the numbers of the cycle are worth before the proof is
 // considered: invalid with any finding, observed where a witness is missing
-// that the row does not require.
+// that the row does not require, or where a cache had nothing to return.
 func (r Result) Grade() verdict.Grade {
 	if len(r.Findings) > 0 {
 		return verdict.Invalid
+	}
+	if slices.Contains(r.Labels, row.NoHits) {
+		return verdict.Observed
 	}
 	cold, _ := verdict.GradeWitnesses(r.Cold.Witnesses)
 	warm, _ := verdict.GradeWitnesses(r.Warm.Witnesses)
@@ -164,6 +168,9 @@ func (y *cycle) compare(against Pass) {
 
 // label notes what is worth knowing about the numbers and no fault.
 func (y *cycle) label() {
+	if y.config.Reuse && y.result.Warm.HitTokens == 0 {
+		y.result.Labels = append(y.result.Labels, row.NoHits)
+	}
 	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {
 		y.result.Labels = append(y.result.Labels, row.NothingFromL2)
 	}

@@ -86,6 +86,7 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {
 		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)
+		p.Findings = append(p.Findings, y.worked(&p, before, after)...)
 	}
 	if err := y.record.WritePass(phase, y.passRecord(p, report, before, after)); err != nil {
 		return p, err

@@ -79,10 +79,10 @@ func (y *cycle) checked(ctx context.Context, pass func() error) error {
 			Evidence: fmt.Sprintf("%d of %d pieces of delivered KV are not what the model computes for their tokens: %s", report.Damaged, report.Checked, report.Mismatches[0]),
 			Advice:   "the store returned damaged KV, another document's, or turned it to the wrong position",
 		})
-	} else if report.Checked == 0 && y.result.Warm.HitTokens > 0 {
+	} else if report.Tokens < y.result.Warm.HitTokens {
 		y.found(row.Finding{
 			Code: row.WitnessMissing, Phase: "warm",
-			Evidence: fmt.Sprintf("%d tokens hit, but no delivered KV was seen to be checked", y.result.Warm.HitTokens),
+			Evidence: fmt.Sprintf("%d tokens hit, but the delivered KV of %d was checked", y.result.Warm.HitTokens, report.Tokens),
 			Advice:   "the hits came from somewhere else than the cache that is checked",
 		})
 	}

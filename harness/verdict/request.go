@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/row"
@@ -25,6 +26,11 @@ func CheckRequest(phase string, want row.Request, got row.Timeline) []row.Findin
 			"the answer has no usage, so nobody says how long a prompt the server saw (%d tokens were sent)", len(want.Prompt))
 	} else {
 		checkUsage(add, want, got)
+	}
+	if len(got.Prompt) > 0 && !slices.Equal(got.Prompt, want.Prompt) {
+		at := firstDifference(want.Prompt, got.Prompt)
+		add(row.PromptDiffers, "what was answered is not what was asked: the prompt was changed or put together otherwise on its way",
+			"the server says that it answered a prompt of %d tokens that differs from the one of %d that was sent from token %d on", len(got.Prompt), len(want.Prompt), at)
 	}
 	checkOutput(add, want, got)
 	return findings

@@ -146,7 +146,7 @@ func (c *Check) compare(r kv.Request, tokens int, hits []Hit, dst [][]float32) {
 			c.fail(fmt.Errorf("computing the reference of %d tokens of request %s: %w", n, r.ID, err))
 			continue
 		}
-		found := c.against(want, h.Moved, n, dst[h.Offset/c.size:])
+		found := c.against(want, h.Offset, n, dst[h.Offset/c.size:]) // not where the store says that it moved it
 		for i := range found {
 			found[i].Request, found[i].Chunk = r.ID, h.Key.String()
 			found[i].Token += h.Offset
