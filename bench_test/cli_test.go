@@ -75,6 +75,8 @@ func TestRefused(t *testing.T) {
 		{"unreadable trace", []string{"-workload=trace", "-data=" + trace}, []string{trace + ":2"}},
 		{"results below a file", []string{"-results=" + filepath.Join(trace, "x")}, []string{"-results=" + filepath.Join(trace, "x"), "not a directory"}},
 		{"more than memory holds", []string{"-workload=unique", "-requests=60000"}, []string{"-requests=60000", "available memory", "-evict"}},
+		{"row without a workload", []string{"-backend=daser-chunk", "-workload=unique"}, []string{"-workload=unique", "none of them applies to row daser-chunk"}},
+		{"a word among the flags", []string{"-workload=unique", "junk", "-backend=lmcache"}, []string{`argument "junk"`}},
 		{"service listed twice", []string{"-stack=engine=mini,engine=mini"}, []string{"-stack=", "engine is listed twice"}},
 		{"several at once", []string{"-blocksize=0", "-backend=nope"}, []string{"-blocksize=0", "-backend=nope"}},
 	}
@@ -114,6 +116,13 @@ func TestEnvironment(t *testing.T) {
 	require.Contains(t, run(), "-blocksize=-7")
 	require.Contains(t, run(), "KVPROOF_REQUESTS=many")
 	require.Contains(t, run("-blocksize=-8"), "-blocksize=-8")
+
+	var stderr bytes.Buffer
+	cmd := suite(t.Context())
+	cmd.Env = append(cmd.Env, "KVPROOF_BLOCK_SIZE=32")
+	cmd.Stderr = &stderr
+	require.Error(t, cmd.Run())
+	require.Contains(t, stderr.String(), "KVPROOF_BLOCK_SIZE=32: no flag has this variable")
 }
 
 // TestCount: three samples of a cell are three cycles on fresh content and one

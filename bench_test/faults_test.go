@@ -65,13 +65,14 @@ func TestDaserFaults(t *testing.T) {
 	evicting := chunk
 	evicting.L1Share, evicting.NoL2 = 0.5, true
 	tests := map[fault.Fault]harness.TestCell{
-		fault.PartialChunk:  chunk,
-		fault.OtherDocument: chunk,
-		fault.EarlyAck:      chunk,
-		fault.EvictionAsHit: evicting,
-		fault.EarlyDrain:    prefix, // uploads wait for their own commit
-		fault.LostStore:     prefix,
-		fault.BitFlip:       prefix,
+		fault.PartialChunk:       chunk,
+		fault.OtherDocument:      chunk,
+		fault.EarlyAck:           chunk,
+		fault.EvictionAsHit:      evicting,
+		fault.ReorderedDocuments: chunk,
+		fault.EarlyDrain:         prefix, // uploads wait for their own commit
+		fault.LostStore:          prefix,
+		fault.BitFlip:            prefix,
 	}
 	for _, f := range fault.Daser() {
 		require.Contains(t, tests, f)

@@ -87,6 +87,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		Reuse: r.Supports(row.Reuse), Reset: r.Supports(row.Reset), Logprobs: r.Supports(row.Logprobs),
 		Lossy: r.Supports(row.Lossy), SkipReuse: r.Supports(row.SkipReuse),
 		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.settings.Concurrency), Command: s.manifest.Command,
+		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },
 		Progress:  s.progress.show,

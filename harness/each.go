@@ -26,6 +26,9 @@ const proofRequests = 4
 func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Cell)) {
 	s := current
 	for _, r := range s.selection.rows {
+		if !slices.ContainsFunc(workloads, func(w fixtures.Workload) bool { return s.selected(w) && applies(r, w) }) {
+			continue // a benchmark without sub-benchmarks would print a line of its own
+		}
 		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
 				shared := s.share(b, r, "", nil)

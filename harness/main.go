@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/run"
 )
 
 var settings *Settings
@@ -48,12 +50,16 @@ const exitUsage = 2
 // process's exit code.
 func Main(m *testing.M) int {
 	flag.Parse()
-	sel, err := settings.resolve()
+	err := checkCommandLine()
+	var sel selection
+	if err == nil {
+		sel, err = settings.resolve()
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kvproof: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nkvproof: "))
 		return exitUsage
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
@@ -67,11 +73,37 @@ func Main(m *testing.M) int {
 	}
 	code := m.Run()
 	code = max(code, s.end())
+	if benchmarksRun() && len(s.table) == 0 && ctx.Err() == nil {
+		fmt.Printf("# nothing was measured: no benchmark matches -bench=%s\n", flagValue("test.bench"))
+		if s.settings.Require {
+			code = max(code, 1)
+		}
+	}
 	if ctx.Err() != nil {
 		fmt.Println("# interrupted: what was measured until then is in", s.where())
 		code = max(code, 1)
 	}
 	return code
+}
+
+// otherVariables are KVPROOF_ variables that are no flags of the suite.
+var otherVariables = []string{"KVPROOF_CACHE", "KVPROOF_DOCTEST", "KVPROOF_MUTANTS"}
+
+// checkCommandLine refuses what would be passed over in silence: words after
+// the flags, which end them, and variables that no flag has.
+func checkCommandLine() error {
+	var errs []error
+	if flag.NArg() > 0 {
+		errs = append(errs, fmt.Errorf("argument %q: only flags are taken, and those after it would be ignored", flag.Arg(0)))
+	}
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		known := slices.ContainsFunc(suiteFlags, func(flag string) bool { return name == "KVPROOF_"+strings.ToUpper(flag) })
+		if strings.HasPrefix(name, "KVPROOF_") && !known && !slices.Contains(otherVariables, name) {
+			errs = append(errs, fmt.Errorf("%s=%s: no flag has this variable; the flags are %s", name, value, strings.Join(suiteFlags, ", ")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // benchmarksRun says whether this process was asked for benchmarks, and not
@@ -96,6 +128,7 @@ type session struct {
 	artifacts *artifact.Run // nil until benchmarks run
 	manifest  artifact.Manifest
 	table     []*tableRow
+	answers   run.Answers // of the baseline, for the other rows
 	servers   []*sharedServer
 }
 
@@ -137,8 +170,15 @@ func (s *session) begin() error {
 	return nil
 }
 
-// end closes what is still up and prints the table.
+// end closes what is still up and prints the table. A cell that failed makes
+// the run fail: testing itself forgets the failures of all but the first of
+// -count's repeats (observed on Go 1.26: PASS and exit code 0).
 func (s *session) end() (code int) {
+	for _, r := range s.table {
+		if r.failure != "" {
+			code = 1
+		}
+	}
 	for _, server := range s.servers {
 		if err := server.close(); err != nil {
 			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)

@@ -94,6 +94,11 @@ func (s *Settings) resolve() (selection, error) {
 		}
 	}
 	sel.workloads = fitting
+	for _, r := range sel.rows {
+		if s.Backend != "all" && !slices.ContainsFunc(sel.workloads, func(w fixtures.Workload) bool { return applies(r, w) }) {
+			errs = append(errs, fmt.Errorf("-workload=%s: none of them applies to row %s, which needs documents", s.Workload, r.Name()))
+		}
+	}
 	if err := s.size(&sel, recipe.MiniFacts(model)); err != nil {
 		errs = append(errs, err)
 	}

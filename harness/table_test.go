@@ -53,6 +53,16 @@ func TestTable(t *testing.T) {
 	require.Equal(t, strings.Fields("# lmcache trace - - - - - - - not finished invalid"), strings.Fields(lines[4]))
 }
 
+// The exit code does not depend on which of -count's repeats failed.
+func TestAFailedCellFailsTheRun(t *testing.T) {
+	s := &session{progress: &progress{}}
+	require.Zero(t, s.end())
+	s.newTableRow("lmcache", "unique").add(result(2, 1, 0), run.Proof{})
+	require.Zero(t, s.end())
+	s.newTableRow("lmcache", "trace").fail("output-differs")
+	require.Equal(t, 1, s.end())
+}
+
 // A row is worth no more than its worst cycle.
 func TestTableKeepsTheWorstGrade(t *testing.T) {
 	r := &tableRow{}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/kvproof/kvproof/harness/mini/engine"
@@ -79,6 +80,7 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	s.engine, err = engine.New(engine.Config{
 		Model: s.model, ModelName: c.ModelName, BlockSize: c.engineBlockSize(), NumBlocks: c.numBlocks(s.model),
 		MaxSeqs: c.MaxSeqs, PrefixCaching: c.Row == EngineCache, Store: behind, Log: c.Log,
+		RecomputeHits: slices.Contains(c.Faults, fault.RecomputedHit),
 	})
 	if err != nil {
 		return err

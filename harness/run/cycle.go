@@ -20,7 +20,7 @@ type Result struct {
 	Reference  Pass // recomputes what the warm pass asked, where the cold pass asked something else
 	Comparison verdict.Comparison
 	Verdict    verdict.Verdict
-	KV         row.KVReport // of the proof
+	KV         row.KVReport // of rows whose delivered KV can be looked at
 	Labels     []row.Label
 	Findings   []row.Finding
 }
@@ -103,15 +103,18 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 	if y.result.Cold, err = y.pass(ctx, "cold", y.plan); err != nil || y.result.Cold.failed() {
 		return err
 	}
+	y.found(y.config.Answers.cold(y.config, y.server.Row, y.params.Cycle, y.result.Cold)...)
 	y.cache.store(y.plan)
-	if err := y.checked(ctx, func() error {
-		y.result.Warm, err = y.pass(ctx, "warm", y.plan.Again())
-		return err
-	}); err != nil || y.result.Warm.failed() {
+	if y.result.Warm, err = y.pass(ctx, "warm", y.plan.Again()); err != nil || y.result.Warm.failed() {
 		return err
 	}
 	y.cache.store(y.plan.Again())
 	y.label()
+	if y.server.KVCheck != nil {
+		if err := y.checkKV(ctx); err != nil || len(y.result.Findings) > 0 {
+			return err
+		}
+	}
 	against := y.result.Cold
 	if y.plan.Warm != nil {
 		if y.result.Reference, err = y.reference(ctx); err != nil || y.result.Reference.failed() {

@@ -8,9 +8,14 @@ import (
 	"github.com/kvproof/kvproof/harness/row"
 )
 
-// saturated is the share of a pass for which all connections that there were
-// had a request on them, above which it was they that limited the load.
-const saturated = 0.8
+const (
+	// saturated is the share of a pass for which all connections that there
+	// were had a request on them, above which it was they that limited the load.
+	saturated = 0.8
+	// enough is how many requests for each that should be in flight are needed
+	// to tell a limit from a client that was late once.
+	enough = 3
+)
 
 // delivered checks that as many requests were with the server at one time as
 // the plan asks for: a pool that silently holds fewer connections shows here,
@@ -46,7 +51,7 @@ func delivered(phase string, timelines []row.Timeline, elapsed time.Duration, wa
 		now += c.delta
 		peak = max(peak, now)
 	}
-	if peak == 0 || peak >= want || float64(busy) < saturated*float64(peak)*float64(elapsed) {
+	if peak == 0 || peak >= want || len(timelines) < enough*want || float64(busy) < saturated*float64(peak)*float64(elapsed) {
 		return nil
 	}
 	return []row.Finding{{

@@ -27,8 +27,11 @@ func TestDelivered(t *testing.T) {
 		limited bool
 	}{
 		{"two at a time", [][2]int{{0, 10}, {0, 12}, {10, 20}, {12, 22}}, 22, 2, false},
-		{"one connection for two", [][2]int{{0, 10}, {10, 20}, {20, 30}}, 30, 2, true},
-		{"three for four", [][2]int{{0, 10}, {0, 10}, {0, 10}, {10, 20}, {10, 20}, {10, 20}}, 20, 4, true},
+		{"one connection for two", [][2]int{{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 50}, {50, 60}}, 60, 2, true},
+		{"too few requests to tell", [][2]int{{0, 10}, {10, 20}, {20, 30}}, 30, 2, false},
+		{"three for four", [][2]int{
+			{0, 10}, {0, 10}, {0, 10}, {10, 20}, {10, 20}, {10, 20}, {20, 30}, {20, 30}, {20, 30}, {30, 40}, {30, 40}, {30, 40},
+		}, 40, 4, true},
 		{"answers faster than starts", [][2]int{{0, 1}, {5, 6}, {10, 11}}, 11, 2, false},
 		{"one is all that is asked for", [][2]int{{0, 10}, {10, 20}}, 20, 1, false},
 		{"nothing was sent", nil, 1, 2, false},
@@ -42,10 +45,10 @@ func TestDelivered(t *testing.T) {
 		})
 	}
 	t.Run("without the time of connecting", func(t *testing.T) {
-		timelines := pass([2]int{0, 10}, [2]int{10, 20})
+		timelines := pass([2]int{0, 10}, [2]int{10, 20}, [2]int{20, 30}, [2]int{30, 40}, [2]int{40, 50}, [2]int{50, 60})
 		for i := range timelines {
 			timelines[i].Sent, timelines[i].Connected = timelines[i].Connected, time.Time{}
 		}
-		require.Len(t, delivered("warm", timelines, 20*time.Millisecond, 2), 1)
+		require.Len(t, delivered("warm", timelines, 60*time.Millisecond, 2), 1)
 	})
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/row"
@@ -52,41 +51,6 @@ func (y *cycle) proved() verdict.Grade {
 	default:
 		return verdict.Observed
 	}
-}
-
-// checked runs a pass while the KV that the cache delivers is compared with
-// what the model computes, in the proof of rows that can be looked into.
-func (y *cycle) checked(ctx context.Context, pass func() error) error {
-	check := y.server.KVCheck
-	if !y.proof || check == nil {
-		return pass()
-	}
-	if err := check.Start(ctx); err != nil {
-		return fmt.Errorf("starting the check of delivered KV: %w", err)
-	}
-	passed := pass()
-	report, err := check.Stop(context.WithoutCancel(ctx))
-	switch {
-	case passed != nil:
-		return passed
-	case err != nil:
-		return fmt.Errorf("reading the check of delivered KV: %w", err)
-	}
-	y.result.KV = report
-	if report.Damaged > 0 && len(report.Mismatches) > 0 {
-		y.found(row.Finding{
-			Code: row.KVDiffers, Phase: "warm",
-			Evidence: fmt.Sprintf("%d of %d pieces of delivered KV are not what the model computes for their tokens: %s", report.Damaged, report.Checked, report.Mismatches[0]),
-			Advice:   "the store returned damaged KV, another document's, or turned it to the wrong position",
-		})
-	} else if report.Tokens < y.result.Warm.HitTokens {
-		y.found(row.Finding{
-			Code: row.WitnessMissing, Phase: "warm",
-			Evidence: fmt.Sprintf("%d tokens hit, but the delivered KV of %d was checked", y.result.Warm.HitTokens, report.Tokens),
-			Advice:   "the hits came from somewhere else than the cache that is checked",
-		})
-	}
-	return nil
 }
 
 // lengthen makes outputs long enough to be called identical, where prompt and

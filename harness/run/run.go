@@ -37,6 +37,7 @@ type Config struct {
 	Before        []fixtures.Request // what the store was given before the cell, e.g. a warm-up
 	ProofRequests int                // requests of the proof at most
 	ResetTimeout  time.Duration      // how long a reset may be refused; 0: half a minute
+	Answers       *Answers           // shared by the rows of a run; nil: rows are not held to each other
 	Artifacts     *artifact.Cell     // nil: nothing is written
 	Command       []string           // for the repro folder
 

@@ -114,6 +114,7 @@ func TestFindings(t *testing.T) {
 		{"short", phase("-cold-1", func(tl *row.Timeline) { tl.Tokens = tl.Tokens[:2]; tl.Usage.CompletionTokens = 2 }), []row.Code{row.ShortOutput, row.OutputDiffers}},
 		{"prompt length", phase("-cold-1", func(tl *row.Timeline) { tl.Usage.PromptTokens++ }), []row.Code{row.PromptLength}},
 		{"foreign id", phase("-warm-1", func(tl *row.Timeline) { tl.Tokens[0] = 1024 }), []row.Code{row.RequestFailed, row.OutputDiffers}},
+		{"another prompt", phase("-warm-1", func(tl *row.Timeline) { tl.Prompt = []int32{8, 9} }), []row.Code{row.PromptDiffers}},
 		{"too few hits", phase("-warm-1", func(tl *row.Timeline) { *tl.Usage.CachedTokens -= block }), []row.Code{row.HitBelowOracle, row.WitnessDisagrees}},
 		{"hits in the cold pass", phase("-cold-1", func(tl *row.Timeline) { *tl.Usage.CachedTokens = block }), []row.Code{row.ColdNotCold, row.WitnessDisagrees}},
 		{"usage silent", phase("-warm-", func(tl *row.Timeline) { tl.Usage.CachedTokens = nil }), []row.Code{row.WitnessMissing}},

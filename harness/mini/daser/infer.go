@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/kv"
 )
 
@@ -133,6 +134,10 @@ func (s *Server) prompt(ctx context.Context, body inference, documents []documen
 				return nil, err
 			}
 		}
+	}
+	if s.store.cfg.Planted(fault.ReorderedDocuments) && given(body.UseKVCache) {
+		documents = slices.Clone(documents)
+		slices.Reverse(documents)
 	}
 	prompt := slices.Clone(prefix)
 	for i, d := range documents {

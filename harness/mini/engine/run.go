@@ -42,6 +42,9 @@ func (e *Engine) generate(s *sequence) (output, error) {
 	if err != nil {
 		return output{}, err
 	}
+	if e.config.RecomputeHits {
+		s.computed = s.local
+	}
 	for s.computed < len(s.prompt) {
 		n := min(prefillChunk, len(s.prompt)-s.computed)
 		if err := e.forward(s, n, s.computed+n == len(s.prompt)); err != nil {

@@ -70,11 +70,16 @@ const (
 	EarlyAck      Fault = "early-ack"
 	EvictionAsHit Fault = "eviction-as-hit"
 	EarlyDrain    Fault = "early-drain"
+
+	ReorderedDocuments Fault = "reordered-documents"
 )
 
-// BlockSizeIgnored cannot be planted in a running stack: the stack starts its
-// engine with another block size than it was asked for.
-const BlockSizeIgnored Fault = "block-size-ignored"
+// Faults that cannot be planted in a running stack: its engine is started with
+// another block size than was asked for, or computes again what it loaded.
+const (
+	BlockSizeIgnored Fault = "block-size-ignored"
+	RecomputedHit    Fault = "recomputed-hit"
+)
 
 type place int
 
@@ -127,6 +132,8 @@ var entries = []entry{
 	{EarlyAck, inDaser, []string{"load-shorter-than-lookup", "kv-differs", "output-differs", "logprob-shift"}, "a store is committed at once and its bytes are written only when the next one comes; until then a load delivers zeros"},
 	{EvictionAsHit, inDaser, []string{"load-shorter-than-lookup", "kv-differs", "output-differs", "logprob-shift", "hit-above-oracle", "cold-not-cold"}, "chunks that were evicted are still found, and a load delivers zeros for them"},
 	{EarlyDrain, inDaser, []string{"hit-below-oracle"}, "/drain answers at once, while the last store is written only when another comes or an upload waits for it (prefix mode: uploads do not depend on /drain)"},
+	{ReorderedDocuments, inDaser, []string{"prompt-differs"}, "/infer with the cache on puts the documents of a prompt together in reverse order"},
+	{RecomputedHit, atStart, []string{"work-differs"}, "what the store delivered is reported as a hit and computed again all the same"},
 	{BlockSizeIgnored, atStart, []string{"block-size-ignored"}, "the engine really runs with another block size, and says so"},
 }
 
