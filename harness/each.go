@@ -3,7 +3,6 @@ package harness
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,12 +99,19 @@ func (s *session) share(b *testing.B, r row.Row, workload string, budgets *fixtu
 func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	r := shared.row
 	s.progress.show("starting " + r.Name())
+	log, err := s.openLog(r.Name())
+	if err != nil {
+		return nil, err
+	}
 	env := row.Env{
-		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: io.Discard, CacheBytes: s.selection.cacheBytes,
+		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: log, CacheBytes: s.selection.cacheBytes,
 	}
 	if b := shared.budgets; b != nil {
 		shared.directory = filepath.Join(s.artifacts.Dir, "l2")
-		env.Tiers = &row.Tiers{L1Bytes: b.L1Bytes, L2Bytes: b.L2Bytes, L2Dir: shared.directory}
+		// What goes through the store outside the plan has room of its own
+		// in L2, or it would push out what the plan put there.
+		outside := b.SlotBytes * int64(s.outsideBlocks())
+		env.Tiers = &row.Tiers{L1Bytes: b.L1Bytes, L2Bytes: b.L2Bytes + outside, L2Dir: shared.directory}
 	}
 	server, err := r.Start(s.ctx, env)
 	if err != nil {
@@ -122,9 +128,32 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	}
 	s.progress.show("warming up " + r.Name())
 	if err := run.WarmUp(s.ctx, server, s.selection.params, s.settings.Concurrency); err != nil {
-		return nil, fmt.Errorf("row %s: %w", r.Name(), err)
+		return nil, fmt.Errorf("row %s: %w (its log: %s)", r.Name(), err, log.Name())
 	}
 	return server, nil
+}
+
+// openLog opens the log of a row's services beside the artifacts. It stays open
+// until the process ends, as services may log while they end.
+func (s *session) openLog(name string) (*os.File, error) {
+	dir := filepath.Join(s.artifacts.Dir, "logs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory for logs: %w", err)
+	}
+	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of row %s: %w", name, err)
+	}
+	return log, nil
+}
+
+// outsideBlocks are the blocks of the warm-up and of a sacrificial prompt.
+func (s *session) outsideBlocks() int {
+	blocks := 2
+	for _, r := range fixtures.WarmUp(s.selection.params, s.settings.Concurrency) {
+		blocks += len(r.Prompt)/s.settings.BlockSize + 1
+	}
+	return blocks
 }
 
 func (s *session) addRow(server *row.Server, workload string) error {

@@ -131,8 +131,10 @@ func TestEachFindingHasARepro(t *testing.T) {
 	run := newRun(t)
 	cycle := run.Cell("lmcache", 32, "unique").Cycle("cycle-1")
 	for _, f := range []row.Finding{
-		{Code: row.OutputDiffers, Request: "r", Phase: "warm"}, {Code: row.HitBelowOracle, Request: "r", Phase: "warm"},
-		{Code: row.WitnessDisagrees, Phase: "cold"}, {Code: row.WitnessDisagrees, Phase: "cold"},
+		{Code: row.OutputDiffers, Request: "r", Phase: "warm"},
+		{Code: row.HitBelowOracle, Request: "r", Phase: "warm"},
+		{Code: row.WitnessDisagrees, Phase: "cold"},
+		{Code: row.WitnessDisagrees, Phase: "cold"},
 	} {
 		require.NoError(t, cycle.WriteRepro(artifact.Repro{Finding: f, Request: f.Request}))
 	}

@@ -162,8 +162,10 @@ func TestShippedKernelsReachFarBlocks(t *testing.T) {
 	unitBytes, out := make([]byte, unit), make([]byte, 8)
 	far := uint64(poolAddr + id*stride)
 	memory := Memory{
-		{far, unitBytes}, {outAddr, out},
-		{planesAddr, binary.LittleEndian.AppendUint64(nil, poolAddr)}, {idsAddr, binary.LittleEndian.AppendUint32(nil, id)},
+		{far, unitBytes},
+		{outAddr, out},
+		{planesAddr, binary.LittleEndian.AppendUint64(nil, poolAddr)},
+		{idsAddr, binary.LittleEndian.AppendUint32(nil, id)},
 	}
 	run := func(kernel string, params ...uint64) {
 		var packed []byte

@@ -66,10 +66,24 @@ func noticed(text, kernel string) bool {
 var (
 	instructionRE = regexp.MustCompile(`^\s+(@%p\d+\s+)?[a-z]`)
 	mutations     = []struct{ from, to string }{
-		{"add.s", "sub.s"}, {"sub.s", "add.s"}, {"xor.b", "or.b"}, {"or.b", "xor.b"}, {"and.b", "or.b"},
-		{"shr.u64", "shl.b64"}, {"shl.b", "shr.b"}, {"shl.b", "shr.u"}, {"mul.lo", "add"},
-		{".ge.", ".gt."}, {".gt.", ".ge."}, {".lt.", ".le."}, {".le.", ".lt."}, {".eq.", ".ne."}, {".ne.", ".eq."},
-		{"min.", "max."}, {"ld.global.u8", "ld.global.s8"}, {"@%p", "@!%p"},
+		{"add.s", "sub.s"},
+		{"sub.s", "add.s"},
+		{"xor.b", "or.b"},
+		{"or.b", "xor.b"},
+		{"and.b", "or.b"},
+		{"shr.u64", "shl.b64"},
+		{"shl.b", "shr.b"},
+		{"shl.b", "shr.u"},
+		{"mul.lo", "add"},
+		{".ge.", ".gt."},
+		{".gt.", ".ge."},
+		{".lt.", ".le."},
+		{".le.", ".lt."},
+		{".eq.", ".ne."},
+		{".ne.", ".eq."},
+		{"min.", "max."},
+		{"ld.global.u8", "ld.global.s8"},
+		{"@%p", "@!%p"},
 	}
 )
 

@@ -16,10 +16,10 @@ func TestFLOPsOfAModelCountedByHand(t *testing.T) {
 		start, n int
 		want     int64
 	}{
-		{0, 1, 2*34*1 + 8*(1) + 20},
+		{0, 1, 2*34*1 + 8*1 + 20},
 		{0, 3, 2*34*3 + 8*(1+2+3) + 20},
 		{3, 2, 2*34*2 + 8*(4+5) + 20},
-		{7, 1, 2*34*1 + 8*(8) + 20},
+		{7, 1, 2*34*1 + 8*8 + 20},
 		{4, 0, 0},
 	} {
 		require.Equal(t, test.want, m.FLOPs(test.start, test.n), "FLOPs(%d, %d)", test.start, test.n)
