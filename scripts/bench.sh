@@ -6,7 +6,7 @@
 #   BACKEND    rows to run               (all four and engine-cache)
 #   WORKLOAD   workloads to run          (all that apply)
 #   BLOCKSIZE  tokens in a block         (128)
-#   REQUESTS   requests in a pass        (6)
+#   REQUESTS   requests in a pass        (5)
 #   COUNT      samples                   (1)
 #   TAGS       build tags: other stacks  (none)
 #   ARGS       more flags, e.g. '-concurrency=1 -outputlen=32'
@@ -24,7 +24,7 @@ out=${OUT:-results/$(date +%Y-%m-%dT%H-%M-%S).txt}
 [[ $out = /* ]] || out=$root/$out
 read -r -a more <<<"${ARGS:-}"
 flags=(-tags="${TAGS:-}" -run='^$' -bench=. -benchtime=1x -count="${COUNT:-1}" -v
-  -backend="$backend" -blocksize="${BLOCKSIZE:-128}" -requests="${REQUESTS:-6}"
+  -backend="$backend" -blocksize="${BLOCKSIZE:-128}" -requests="${REQUESTS:-5}"
   ${WORKLOAD:+-workload="$WORKLOAD"} "${more[@]}")
 
 mkdir -p "$(dirname "$out")"
