@@ -94,7 +94,7 @@ var otherVariables = []string{"KVPROOF_CACHE", "KVPROOF_DOCTEST", "KVPROOF_MUTAN
 func checkCommandLine() error {
 	var errs []error
 	if flag.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("argument %q: only flags are taken, and those after it would be ignored", flag.Arg(0)))
+		errs = append(errs, fmt.Errorf("argument %q: only flags are taken, and those after it would be ignored (go test takes packages before the first flag that is the suite's own)", flag.Arg(0)))
 	}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")

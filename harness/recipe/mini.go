@@ -9,6 +9,7 @@ import (
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/mini"
 	daserstore "github.com/kvproof/kvproof/harness/mini/daser"
+	"github.com/kvproof/kvproof/harness/mini/engine"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/model"
 	"github.com/kvproof/kvproof/harness/row"
@@ -71,7 +72,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Engine: stack.EngineURL(), Backend: cmp.Or(stack.StoreURL(), stack.DaserURL()), Model: stack.ModelName(),
 		Context: config.Context, Vocab: config.Vocab, TokenBytes: stack.Model().TokenBytes(),
 		Facts: map[string]string{
-			"stack": "mini", "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
+			"stack": "mini", "engine": engine.DefaultVersion, "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
 		},
 		Work:  workOf(stack.Model()),
 		Close: stack.Close,

@@ -45,6 +45,7 @@ type Config struct {
 	NumBlocks     int       // blocks in the pool: room for one sequence of full context at least
 	MaxSeqs       int       // sequences that run at once; more wait in order
 	PrefixCaching bool      // the engine's own prefix cache
+	DeferStores   bool      // a prompt goes to the store with its last token, not with its first
 	RecomputeHits bool      // a fault: what the store delivered is counted as a hit and computed again
 	Store         kv.Store  // an external cache; nil: none
 	Version       string    // for /version; default DefaultVersion

@@ -58,7 +58,11 @@ func (e *Engine) generate(s *sequence) (output, error) {
 		if o.finish == "" {
 			s.send(o)
 		}
-		if s.generated() == 1 {
+		due := s.generated() == 1
+		if e.config.DeferStores {
+			due = o.finish != ""
+		}
+		if due {
 			// After the first token was sent, so that it does not wait for the
 			// copy, but before the answer ends.
 			if err := e.storeExternal(s, found); err != nil {
