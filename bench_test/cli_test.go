@@ -217,6 +217,7 @@ func TestInterrupt(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &manifest))
 	require.Len(t, manifest.Rows, 1)
+	require.Len(t, manifest.Rows[0].Endpoints, 2, "engine and cache server")
 	for name, endpoint := range manifest.Rows[0].Endpoints {
 		address, err := url.Parse(endpoint.URL)
 		require.NoError(t, err)

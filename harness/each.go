@@ -160,9 +160,13 @@ func (s *session) addRow(server *row.Server, workload string) error {
 	if s.artifacts == nil {
 		return nil
 	}
+	endpoints := map[string]artifact.Endpoint{"engine": {URL: server.URL}}
+	if server.Backend != "" {
+		endpoints["backend"] = artifact.Endpoint{URL: server.Backend}
+	}
 	s.manifest.Rows = append(s.manifest.Rows, artifact.RowManifest{
 		Backend: server.Row, Workload: workload, ReuseMode: server.Facts["reuse_mode"], Model: s.settings.Model,
-		BlockSize: s.settings.BlockSize, Endpoints: map[string]artifact.Endpoint{"engine": {URL: server.URL}},
+		BlockSize: s.settings.BlockSize, Endpoints: endpoints,
 		Law: server.Law.Name, Facts: server.Facts,
 	})
 	return s.artifacts.WriteManifest(s.manifest)

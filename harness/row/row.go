@@ -54,6 +54,7 @@ type Tiers struct {
 type Server struct {
 	Row       string
 	URL       string            // of the engine
+	Backend   string            // URL of the cache server behind it; empty: there is none
 	Facts     map[string]string // versions, model, how cold is reached: for the manifest
 	Context   int               // tokens of prompt plus output at most
 	Vocab     int               // token ids lie in [fixtures.FirstToken, Vocab)
