@@ -145,9 +145,6 @@ func (y *cycle) upload(ctx context.Context) (err error) {
 // reference answers the warm pass's questions without the cache, for plans
 // whose cold pass asked others. Nobody's time is taken.
 func (y *cycle) reference(ctx context.Context) (Pass, error) {
-	timed := y.config.Timed
-	y.config.Timed = func(bool) {}
-	defer func() { y.config.Timed = timed }()
 	if y.config.Reuse && !y.config.SkipReuse && !y.cold(ctx) {
 		return Pass{}, ctx.Err()
 	}

@@ -66,13 +66,13 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 
 	var write error
 	done := 0
-	y.config.Timed(true)
+	y.timed(phase, true)
 	timelines, report := load.Closed(ctx, y.server.Client, p.Requests, y.config.Concurrency, func(i int, t row.Timeline) {
 		done++
 		y.config.Progress(fmt.Sprintf("%s %s %s %d/%d", y.server.Row, plan.Workload, phase, done, len(p.Requests)))
 		write = errors.Join(write, y.record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
 	})
-	y.config.Timed(false)
+	y.timed(phase, false)
 	p.Timelines, p.Elapsed = timelines, report.End.Sub(report.Start)
 	if err := errors.Join(ctx.Err(), write); err != nil {
 		return p, err
@@ -92,6 +92,14 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		return p, err
 	}
 	return p, ctx.Err()
+}
+
+// timed brackets the requests of a pass for whoever measures: only the cold and
+// the warm pass of a cycle are anybody's numbers.
+func (y *cycle) timed(phase string, running bool) {
+	if !y.proof && (phase == "cold" || phase == "warm") {
+		y.config.Timed(running)
+	}
 }
 
 // check looks at each request by itself and at the load as a whole.

@@ -26,10 +26,6 @@ func (c *Cell) Proof(ctx context.Context) (Proof, []row.Finding, error) {
 	if c.config.Logprobs {
 		y.logprobs = proofLogprobs
 	}
-	timed := c.config.Timed
-	c.config.Timed = func(bool) {} // nobody's numbers
-	defer func() { c.config.Timed = timed }()
-
 	result, findings, err := c.run(ctx, y)
 	proof := Proof{Result: result, Verdict: result.Verdict, Grade: verdict.Worst(result.Grade(), y.proved())}
 	if err != nil {
