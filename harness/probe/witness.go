@@ -128,16 +128,7 @@ func FromFirstUse(up string, count Counting) Counting {
 // positive, the size is unknown and so is the count. A transfer that is no
 // whole number of tokens shows as a fraction.
 func BytesMoved(metric string, bytesPerToken int) Counting {
-	return func(before, after row.Snapshot) row.Count {
-		moved := total(before, after, metric, nil)
-		if bytesPerToken <= 0 {
-			moved = reading{state: row.Absent}
-		}
-		if moved.state == row.Known {
-			moved.value /= float64(bytesPerToken)
-		}
-		return judged(moved, reading{state: row.Absent})
-	}
+	return Per(bytesPerToken, Counter(metric, ""))
 }
 
 // LlamaCpp counts cached prompt tokens of llama.cpp's server, whose
