@@ -108,9 +108,8 @@ func cycleOn(t *testing.T, endpoints recipe.Endpoints, between func()) (run.Resu
 	if _, err := workload.Plan(params); err != nil {
 		harness.Missing(t, "-blocksize=%d is too large for the nano model: %v.", b, err)
 	}
-	cell := run.NewCell(server, run.Config{
-		Workload: workload, Params: params, Concurrency: 2, Reuse: true, Reset: true, Exact: true, Logprobs: true, ProofRequests: 3,
-	})
+	config := run.Config{Workload: workload, Params: params, Concurrency: 2, Exact: true, ProofRequests: 3}
+	cell := run.NewCell(server, config.For(lmcache))
 	proof, findings, err := cell.Proof(t.Context())
 	require.NoError(t, err)
 	return proof.Result, findings

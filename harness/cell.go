@@ -81,17 +81,15 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		return err
 	}
 	state.sharing = server
-	r := shared.row
-	state.cell = run.NewCell(server, run.Config{
+	config := run.Config{
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
-		Reuse: r.Supports(row.Reuse), Reset: r.Supports(row.Reset), Logprobs: r.Supports(row.Logprobs),
-		Lossy: r.Supports(row.Lossy), SkipReuse: r.Supports(row.SkipReuse),
 		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.settings.Concurrency), Command: s.manifest.Command,
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },
 		Progress:  s.progress.show,
-	})
+	}
+	state.cell = run.NewCell(server, config.For(shared.row))
 	proof, findings, err := state.cell.Proof(s.ctx)
 	state.proof = proof
 	if err == nil && len(findings) > 0 {
@@ -151,6 +149,9 @@ func (c *Cell) Cycle(b *testing.B) {
 // sample keeps the cycle's metrics on disk as soon as it is done.
 func (c *Cell) sample(b *testing.B, result run.Result) {
 	b.Helper()
+	if c.session.artifacts == nil {
+		return
+	}
 	values, err := metricsOf([]run.Result{result})
 	if err != nil {
 		b.Fatal(err)
@@ -164,9 +165,6 @@ func (c *Cell) sample(b *testing.B, result run.Result) {
 	}
 	for _, l := range result.Labels {
 		sample.Labels = append(sample.Labels, string(l))
-	}
-	if c.session.artifacts == nil {
-		return
 	}
 	if err := c.session.artifacts.AppendSample(sample); err != nil {
 		b.Fatal(err)

@@ -78,14 +78,12 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	})
 	config := run.Config{
 		Workload: workload, Params: params, Concurrency: concurrency,
-		Reuse: rows[0].Supports(row.Reuse), Reset: rows[0].Supports(row.Reset), Logprobs: rows[0].Supports(row.Logprobs),
-		Lossy: rows[0].Supports(row.Lossy), SkipReuse: rows[0].Supports(row.SkipReuse),
 		Exact: true, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,
 	}
 	if spec.Results != "" {
 		config.Artifacts = mustCreate(tb, spec.Results).Cell(spec.Row, blockSize, workload.Name)
 	}
-	return run.NewCell(server, config), server
+	return run.NewCell(server, config.For(rows[0])), server
 }
 
 // tiersFor sizes a store for the working set of a plan.

@@ -45,6 +45,13 @@ type Config struct {
 	Progress func(line string)  // nil: nobody watches
 }
 
+// For is the configuration for a row: what it declares about itself.
+func (c Config) For(r row.Row) Config {
+	c.Reuse, c.Reset, c.Logprobs = r.Supports(row.Reuse), r.Supports(row.Reset), r.Supports(row.Logprobs)
+	c.Lossy, c.SkipReuse = r.Supports(row.Lossy), r.Supports(row.SkipReuse)
+	return c
+}
+
 const (
 	settleTimeout = 60 * time.Second // bounded: a store that never settles is a finding
 	uploadTimeout = 10 * time.Minute // of all documents of a plan; a server waits 5 minutes for one
