@@ -96,11 +96,15 @@ func checkCommandLine() error {
 	if flag.NArg() > 0 {
 		errs = append(errs, fmt.Errorf("argument %q: only flags are taken, and those after it would be ignored (go test takes packages before the first flag that is the suite's own)", flag.Arg(0)))
 	}
+	var names, variables []string
+	settings.own.VisitAll(func(f *flag.Flag) {
+		names, variables = append(names, f.Name), append(variables, variableOf(f.Name))
+	})
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
-		known := slices.ContainsFunc(suiteFlags, func(flag string) bool { return name == "KVPROOF_"+strings.ToUpper(flag) })
-		if strings.HasPrefix(name, "KVPROOF_") && !known && !slices.Contains(otherVariables, name) {
-			errs = append(errs, fmt.Errorf("%s=%s: no flag has this variable; the flags are %s", name, value, strings.Join(suiteFlags, ", ")))
+		known := slices.Contains(variables, name) || slices.Contains(otherVariables, name)
+		if strings.HasPrefix(name, "KVPROOF_") && !known {
+			errs = append(errs, fmt.Errorf("%s=%s: no flag has this variable; the flags are %s", name, value, strings.Join(names, ", ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -152,7 +156,7 @@ func (s *session) begin() error {
 		return err
 	}
 	s.manifest = artifact.Manifest{
-		Started: time.Now(), Command: os.Args, Settings: s.settings.effective(flag.CommandLine),
+		Started: time.Now(), Command: os.Args, Settings: s.settings.effective(),
 		Host: artifact.ThisHost(), Commit: artifact.ThisCommit(),
 	}
 	if err := s.artifacts.WriteManifest(s.manifest); err != nil {
