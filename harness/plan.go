@@ -47,10 +47,7 @@ func (s *session) printPlan(w io.Writer) error {
 		fmt.Fprintf(w, "# missing: row %s is not built in this version\n", name)
 	}
 	for _, wl := range sel.workloads {
-		plan, err := wl.Plan(sel.params)
-		if err != nil {
-			return err
-		}
+		plan := sel.plans[wl.Name]
 		note := ""
 		if plan.LeftOut > 0 {
 			note = fmt.Sprintf(", %d rows longer than the context of %d tokens left out", plan.LeftOut, sel.params.Context)
@@ -91,10 +88,7 @@ func (s *session) estimate() (time.Duration, error) {
 			if !applies(r, w) {
 				continue
 			}
-			plan, err := w.Plan(s.selection.params)
-			if err != nil {
-				return 0, err
-			}
+			plan := s.selection.plans[w.Name]
 			cell := cellTime(e, r, plan)
 			proof := float64(min(s.proofRequests(), len(plan.Requests))) / float64(len(plan.Requests))
 			total += cell + time.Duration(proof*float64(cell))

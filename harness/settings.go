@@ -22,6 +22,7 @@ type selection struct {
 	workloads    []fixtures.Workload
 	inapplicable []error // workloads of "all" that the sizes leave no room for
 	params       fixtures.Params
+	plans        map[string]fixtures.Plan    // by workload
 	budgets      map[string]fixtures.Budgets // of the caches' tiers under -evict, by workload
 	cacheBytes   int64                       // that a cache must keep without -evict
 	results      string
@@ -82,10 +83,12 @@ func (s *Settings) resolve() (selection, error) {
 		Context: model.Context, Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
 	}
 	// Plans are pure: what cannot be planned is known now.
+	sel.plans = make(map[string]fixtures.Plan)
 	fitting := sel.workloads[:0:0]
 	for _, w := range sel.workloads {
-		switch _, err := w.Plan(sel.params); {
+		switch plan, err := w.Plan(sel.params); {
 		case err == nil:
+			sel.plans[w.Name] = plan
 			fitting = append(fitting, w)
 		case s.Workload == "all" && tooShort(err):
 			sel.inapplicable = append(sel.inapplicable, s.planError(w.Name, err))
@@ -124,11 +127,7 @@ func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 	sel.budgets = make(map[string]fixtures.Budgets)
 	var errs []error
 	for _, w := range sel.workloads {
-		plan, err := w.Plan(sel.params)
-		if err != nil {
-			return err
-		}
-		set, err := fixtures.CountBlocks(plan, s.BlockSize)
+		set, err := fixtures.CountBlocks(sel.plans[w.Name], s.BlockSize)
 		if err != nil {
 			return err
 		}
