@@ -33,6 +33,10 @@ lint: ## go vet, staticcheck, gofumpt, actionlint, shellcheck where there is one
 benchstat: ## a short benchmark, and proof that benchstat reads every line of it
 	scripts/check-benchstat.sh
 
+.PHONY: setup-lmcache
+setup-lmcache: ## install LMCache's server, for -tags lmcache (minutes, 5 GB)
+	scripts/lmcache.sh
+
 .PHONY: ci
 ci: test lint race benchstat ## all that a pull request must pass
 
