@@ -83,7 +83,8 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	state.sharing = server
 	config := run.Config{
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
-		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.settings.Concurrency), Command: s.manifest.Command,
+		Arrivals: s.selection.arrivals.schedule(),
+		Exact:    true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },
@@ -98,6 +99,9 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	}
 	return err
 }
+
+// inFlight is how many requests can be in flight at one time.
+func (s *session) inFlight() int { return min(s.settings.Concurrency, s.settings.Requests) }
 
 // proofRequests is the part of a plan that the proof covers: all of it where
 // less would fit into the first tier.
@@ -202,6 +206,7 @@ func metricsOf(results []run.Result) ([]metric.Metric, error) {
 		}
 		pooled.cold.Add(r.Cold.Timelines, r.Cold.Elapsed, r.Cold.HitTokens, r.Cold.PromptTokens)
 		pooled.warm.Add(r.Warm.Timelines, r.Warm.Elapsed, r.Warm.HitTokens, r.Warm.PromptTokens)
+		pooled.cold.Offered, pooled.warm.Offered = r.Cold.Offered, r.Warm.Offered
 		prompt += r.Warm.PromptTokens
 		for tier, tokens := range r.Warm.TierTokens {
 			tiers[tier] += tokens

@@ -127,7 +127,7 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 		return nil, findingsError(found)
 	}
 	s.progress.show("warming up " + r.Name())
-	if err := run.WarmUp(s.ctx, server, s.selection.params, s.settings.Concurrency); err != nil {
+	if err := run.WarmUp(s.ctx, server, s.selection.params, s.inFlight()); err != nil {
 		return nil, fmt.Errorf("row %s: %w (its log: %s)", r.Name(), err, log.Name())
 	}
 	return server, nil
@@ -150,7 +150,7 @@ func (s *session) openLog(name string) (*os.File, error) {
 // outsideBlocks are the blocks of the warm-up and of a sacrificial prompt.
 func (s *session) outsideBlocks() int {
 	blocks := 2
-	for _, r := range fixtures.WarmUp(s.selection.params, s.settings.Concurrency) {
+	for _, r := range fixtures.WarmUp(s.selection.params, s.inFlight()) {
 		blocks += len(r.Prompt)/s.settings.BlockSize + 1
 	}
 	return blocks

@@ -16,6 +16,8 @@ type Settings struct {
 	Workload    string
 	Requests    int
 	Concurrency int
+	Rate        string
+	Burstiness  float64
 	InputLen    int
 	OutputLen   int
 	Seed        uint64
@@ -40,7 +42,9 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")
 	own.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	own.IntVar(&s.Requests, "requests", 8, "requests per pass")
-	own.IntVar(&s.Concurrency, "concurrency", 2, "requests in flight at most (closed loop)")
+	own.IntVar(&s.Concurrency, "concurrency", 2, "requests in flight at most")
+	own.StringVar(&s.Rate, "rate", closedLoop, "requests per second of an open loop; inf: a closed loop, in which the next request starts when one ends")
+	own.Float64Var(&s.Burstiness, "burstiness", 1, "shape of the intervals of -rate: 1 Poisson, less comes in bursts, more is more regular, inf constant")
 	own.IntVar(&s.InputLen, "inputlen", 1024, "prompt tokens per request, where the workload does not say itself")
 	own.IntVar(&s.OutputLen, "outputlen", 64, "tokens to generate per request, where the workload does not say itself")
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")

@@ -19,7 +19,7 @@ func (s *session) configLines() []string {
 		"stack: " + s.settings.Stack,
 		"model: " + s.settings.Model,
 		fmt.Sprintf("concurrency: %d", s.settings.Concurrency),
-		"rate: closed-loop",
+		"rate: " + s.selection.arrivals.String(),
 		fmt.Sprintf("requests: %d", s.settings.Requests),
 		fmt.Sprintf("inputlen: %d", s.settings.InputLen),
 		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),
@@ -41,8 +41,8 @@ func (s *session) printPlan(w io.Writer) error {
 		workloads = append(workloads, wl.Name)
 	}
 	fmt.Fprintf(w, "# plan: rows %s; workloads %s\n", strings.Join(rows, ", "), strings.Join(workloads, ", "))
-	fmt.Fprintf(w, "# plan: %d requests a pass, %d in flight, block size %d, stack %s, model %s\n",
-		s.settings.Requests, s.settings.Concurrency, s.settings.BlockSize, s.settings.Stack, s.settings.Model)
+	fmt.Fprintf(w, "# plan: %d requests a pass, %d in flight at most, rate %s, block size %d, stack %s, model %s\n",
+		s.settings.Requests, s.settings.Concurrency, sel.arrivals, s.settings.BlockSize, s.settings.Stack, s.settings.Model)
 	for _, name := range sel.missing {
 		fmt.Fprintf(w, "# missing: row %s is not built in this version\n", name)
 	}
@@ -82,7 +82,7 @@ func (s *session) estimate() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var total time.Duration
+	var total, waiting time.Duration
 	for _, r := range s.selection.rows {
 		for _, w := range s.selection.workloads {
 			if !applies(r, w) {
@@ -92,10 +92,11 @@ func (s *session) estimate() (time.Duration, error) {
 			cell := cellTime(e, r, plan)
 			proof := float64(min(s.proofRequests(), len(plan.Requests))) / float64(len(plan.Requests))
 			total += cell + time.Duration(proof*float64(cell))
+			waiting += 2 * s.selection.arrivals.takes(plan.Requests) // whatever the server does
 		}
 	}
 	cores := min(runtime.GOMAXPROCS(0), s.settings.Concurrency)
-	return time.Duration(crowded * float64(total) / float64(cores)), nil
+	return max(time.Duration(crowded*float64(total)/float64(cores)), waiting), nil
 }
 
 // crowded is how much longer a request takes when others compute beside it

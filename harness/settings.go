@@ -22,6 +22,7 @@ type selection struct {
 	workloads    []fixtures.Workload
 	inapplicable []error // workloads of "all" that the sizes leave no room for
 	params       fixtures.Params
+	arrivals     arrivals
 	plans        map[string]fixtures.Plan    // by workload
 	budgets      map[string]fixtures.Budgets // of the caches' tiers under -evict, by workload
 	cacheBytes   int64                       // that a cache must keep without -evict
@@ -71,6 +72,7 @@ func (s *Settings) resolve() (selection, error) {
 			wrong(f.name, f.value, "%s", f.hint)
 		}
 	}
+	sel.arrivals = s.parseArrivals(wrong)
 	if sel.results, err = resultsDirectory(s.Results); err != nil {
 		wrong("results", s.Results, "%w", err)
 	}

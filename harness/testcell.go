@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/load"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
@@ -19,12 +20,13 @@ import (
 // for a test: the block size is that of -blocksize, everything else has a
 // default that fits it.
 type TestCell struct {
-	Row         string // must be given
-	Workload    string // default unique
-	Requests    int    // default 4
-	Concurrency int    // default 2
-	InputLen    int    // default 3.5 blocks
-	OutputLen   int    // default 32: the least that can be called identical
+	Row         string         // must be given
+	Workload    string         // default unique
+	Requests    int            // default 4
+	Concurrency int            // default 2
+	InputLen    int            // default 3.5 blocks
+	OutputLen   int            // default 32: the least that can be called identical
+	Arrivals    *load.Arrivals // default: a closed loop
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
 	NoL2        bool          // what leaves L1 is gone
@@ -79,6 +81,9 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	config := run.Config{
 		Workload: workload, Params: params, Concurrency: concurrency,
 		Exact: true, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,
+	}
+	if a := spec.Arrivals; a != nil {
+		config.Arrivals = func(requests []fixtures.Request) load.Schedule { return a.Schedule(len(requests)) }
 	}
 	if spec.Results != "" {
 		config.Artifacts = mustCreate(tb, spec.Results).Cell(spec.Row, blockSize, workload.Name)

@@ -43,6 +43,9 @@ type Summary struct {
 	TTFTMean          *float64 `json:"ttft_ms_mean"`
 	LatencyMean       *float64 `json:"latency_ms_mean"`
 	QueueMean         *float64 `json:"queue_ms_mean"`
+	LateMean          *float64 `json:"late_ms_mean"`
+	ScheduledTTFTMean *float64 `json:"ttft_from_schedule_ms_mean"`
+	OfferedReqPerS    *float64 `json:"offered_req_per_s"` // by the schedule; null in a closed loop
 	PromptTokens      int      `json:"prompt_tokens_total"`
 	CompletionTokens  int      `json:"completion_tokens_total"`
 	PhaseElapsed      *float64 `json:"phase_elapsed_ms"`
@@ -55,7 +58,7 @@ type Summary struct {
 // Summarize computes the summary of a pass that took elapsed.
 func Summarize(timelines []row.Timeline, elapsed time.Duration, peak int) Summary {
 	s := Summary{NumRequests: len(timelines), PeakInFlight: peak, PhaseElapsed: milliseconds(elapsed, elapsed > 0)}
-	var ttft, latency, queue mean
+	var ttft, latency, queue, late, scheduled mean
 	cached, known := 0, true
 	for _, t := range timelines {
 		if t.Status != row.OK {
@@ -66,6 +69,8 @@ func Summarize(timelines []row.Timeline, elapsed time.Duration, peak int) Summar
 		ttft.add(t.TTFT())
 		latency.add(t.E2E())
 		queue.add(t.QueueWait())
+		late.add(t.Lateness())
+		scheduled.add(t.ScheduledTTFT())
 		if t.Usage != nil {
 			s.PromptTokens += t.Usage.PromptTokens
 			s.CompletionTokens += t.Usage.CompletionTokens
@@ -77,6 +82,7 @@ func Summarize(timelines []row.Timeline, elapsed time.Duration, peak int) Summar
 		}
 	}
 	s.TTFTMean, s.LatencyMean, s.QueueMean = ttft.value(), latency.value(), queue.value()
+	s.LateMean, s.ScheduledTTFTMean = late.value(), scheduled.value()
 	if elapsed > 0 {
 		s.PromptTokPerS = finite(float64(s.PromptTokens) / elapsed.Seconds())
 	}

@@ -26,6 +26,8 @@ type Request struct {
 	HTTP             int        `json:"http_status"`
 	CachedTokens     *int       `json:"cached_tokens"`
 	ScheduledTTFT    *float64   `json:"ttft_from_schedule_ms"`
+	ScheduledLatency *float64   `json:"latency_from_schedule_ms"`
+	Late             *float64   `json:"late_ms"` // the part of queue_ms that was the client's own
 	FinishReason     string     `json:"finish_reason"`
 	TokenIDs         []int32    `json:"token_ids"`
 	Logprobs         []*float64 `json:"logprobs,omitempty"`
@@ -41,6 +43,7 @@ func NewRequest(workload string, r fixtures.Request, t row.Timeline) Request {
 		FinishReason: t.FinishReason, TokenIDs: t.Tokens,
 		TTFT: milliseconds(t.TTFT()), Latency: milliseconds(t.E2E()),
 		Queue: milliseconds(t.QueueWait()), ScheduledTTFT: milliseconds(t.ScheduledTTFT()),
+		ScheduledLatency: milliseconds(t.ScheduledE2E()), Late: milliseconds(t.Lateness()),
 	}
 	if u := t.Usage; u != nil {
 		record.PromptTokens, record.CompletionTokens, record.CachedTokens = &u.PromptTokens, &u.CompletionTokens, u.CachedTokens

@@ -9,7 +9,13 @@
 // Two clocks run: Timeline.Scheduled is when the schedule wanted a request
 // sent, Timeline.Sent is when the client sent it. The wait for a free slot
 // lies between them and is in no TTFT; a server that cannot keep up shows it
-// only in the latency from the schedule.
+// only in the latency from the schedule. Timeline.Ready, when a request was due
+// and had a slot, tells that wait from the driver's own lateness.
+//
+// Schedules are absolute, so being late once delays nobody else:
+//
+//	driver := load.Driver{Client: client, Concurrency: 64, Schedule: load.Arrivals{Rate: 20, Burstiness: 1, Seed: 42}.Schedule(len(requests))}
+//	timelines, report, err := driver.Run(ctx, requests)
 package load
 
 import (

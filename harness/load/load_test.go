@@ -140,6 +140,9 @@ func TestScheduleShowsBothClocks(t *testing.T) {
 		require.NoError(t, err)
 		var lag, fromSend, fromSchedule []time.Duration
 		for _, got := range timelines {
+			late, ok := got.Lateness()
+			require.True(t, ok)
+			require.Zero(t, late, "waiting for a slot is not the driver's lateness")
 			wait, _ := got.QueueWait()
 			send, _ := got.TTFT()
 			schedule, _ := got.ScheduledTTFT()

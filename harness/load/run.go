@@ -65,7 +65,12 @@ func (r *run) dispatch(ctx context.Context) {
 	}
 	before := gate // closed when the request before this one has gone to the client
 	for i := range r.requests {
-		if !until(ctx, r.start.Add(r.Schedule.due(i))) || !slots.take(ctx) {
+		due := r.start.Add(r.Schedule.due(i))
+		freed, ok := time.Time{}, until(ctx, due)
+		if ok {
+			freed, ok = slots.take(ctx)
+		}
+		if !ok {
 			if i < wave {
 				close(gate)
 			}
@@ -81,8 +86,8 @@ func (r *run) dispatch(ctx context.Context) {
 			<-turn
 			close(running)
 			t := r.Client.Do(ctx, r.requests[i])
-			r.flight.leave()
-			slots.give()
+			slots.give(r.flight.leave())
+			t.Ready = later(due, freed)
 			r.end(i, t)
 		})
 		<-entered
@@ -129,11 +134,13 @@ func (f *flight) enter() {
 	f.peak = max(f.peak, f.now)
 }
 
-func (f *flight) leave() {
+// leave returns when that was.
+func (f *flight) leave() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.now--
 	f.last = time.Now()
+	return f.last
 }
 
 // report is that of a run that has ended.
@@ -147,33 +154,47 @@ func (f *flight) report(start time.Time) Report {
 	return Report{Start: start, End: end, Peak: f.peak, Dispatched: f.entered}
 }
 
-// slots bound how many requests are in flight; nil bounds nothing.
-type slots chan struct{}
+// slots bound how many requests are in flight; nil bounds nothing. Each slot
+// that is free bears the time since when it is; zero: from the start.
+type slots chan time.Time
 
 func newSlots(n int) slots {
 	if n <= 0 {
 		return nil
 	}
-	return make(slots, n)
+	s := make(slots, n)
+	for range n {
+		s <- time.Time{}
+	}
+	return s
 }
 
-// take waits for a slot; false: ctx ended first.
-func (s slots) take(ctx context.Context) bool {
+// take waits for a slot and returns since when it was free; false: ctx ended
+// first.
+func (s slots) take(ctx context.Context) (freed time.Time, ok bool) {
 	if s == nil || ctx.Err() != nil {
-		return ctx.Err() == nil
+		return freed, ctx.Err() == nil
 	}
 	select {
-	case s <- struct{}{}:
-		return ctx.Err() == nil
+	case freed = <-s:
+		return freed, ctx.Err() == nil
 	case <-ctx.Done():
-		return false
+		return freed, false
 	}
 }
 
-func (s slots) give() {
+func (s slots) give(now time.Time) {
 	if s != nil {
-		<-s
+		s <- now
 	}
+}
+
+// later is the later one; the zero time is before all.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // until waits for a moment; false: ctx ended first.

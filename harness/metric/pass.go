@@ -2,6 +2,7 @@ package metric
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/row"
@@ -13,6 +14,7 @@ type Pass struct {
 	Elapsed      time.Duration // over the requests only
 	HitTokens    int
 	PromptTokens int
+	Offered      float64 // requests per second of the schedule; 0: a closed loop, which has none
 }
 
 // Add pools another pass of the same phase.
@@ -68,6 +70,9 @@ func (l *list) phase(phase string, p Pass) {
 			l.add(In(phase, P99TTFT), float64(Percentile(ttft, 0.99)))
 		}
 	}
+	if p.Offered > 0 {
+		l.schedule(phase, ok, p.Offered)
+	}
 	if itl, valid := interTokenLatencies(ok); valid {
 		l.add(In(phase, P50ITL), Percentile(itl, 0.5))
 	}
@@ -78,6 +83,31 @@ func (l *list) phase(phase string, p Pass) {
 	l.add(In(phase, Requests), float64(len(ok))/p.Elapsed.Seconds())
 	if tokens, known := promptTokens(ok); known {
 		l.add(In(phase, PromptTokens), float64(tokens)/p.Elapsed.Seconds())
+	}
+}
+
+// schedule adds what only a schedule gives: latencies from when requests were
+// due, and what lay between that and the send.
+func (l *list) schedule(phase string, ok []row.Timeline, offered float64) {
+	if ttft := durations(ok, row.Timeline.ScheduledTTFT); len(ttft) > 0 {
+		l.add(In(phase, MeanScheduledTTFT), Mean(ttft))
+		l.add(In(phase, P50ScheduledTTFT), float64(Percentile(ttft, 0.5)))
+		if len(ttft) >= P99From {
+			l.add(In(phase, P99ScheduledTTFT), float64(Percentile(ttft, 0.99)))
+		}
+	}
+	if e2e := durations(ok, row.Timeline.ScheduledE2E); len(e2e) > 0 {
+		l.add(In(phase, P50ScheduledE2E), float64(Percentile(e2e, 0.5)))
+	}
+	if queue := durations(ok, row.Timeline.QueueWait); len(queue) > 0 {
+		l.add(In(phase, MeanQueue), Mean(queue))
+	}
+	if late := durations(ok, row.Timeline.Lateness); len(late) > 0 {
+		l.add(In(phase, P50Late), float64(Percentile(late, 0.5)))
+		l.add(In(phase, MaxLate), float64(Percentile(late, 1)))
+	}
+	if !math.IsInf(offered, 1) { // all due at once offer no rate
+		l.add(In(phase, Offered), offered)
 	}
 }
 

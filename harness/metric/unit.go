@@ -33,6 +33,18 @@ const (
 	PromptTokens = "in-tok/s"
 )
 
+// What is measured beside it in each phase whose requests have a schedule.
+const (
+	MeanScheduledTTFT = "mean-scheduled-ttft-ns"
+	P50ScheduledTTFT  = "p50-scheduled-ttft-ns"
+	P99ScheduledTTFT  = "p99-scheduled-ttft-ns"
+	P50ScheduledE2E   = "p50-scheduled-e2e-ns"
+	MeanQueue         = "mean-queue-ns"
+	P50Late           = "p50-late-ns"
+	MaxLate           = "max-late-ns"
+	Offered           = "offered-req/s"
+)
+
 // What is measured over a cycle.
 const (
 	ColdHit   = "cold-hit-%"
@@ -78,6 +90,14 @@ func Units() []Unit {
 			{Name: P50E2E, Better: Lower, About: "median time to the last token"},
 			{Name: Requests, Better: Higher, About: "requests that ended properly, per second of the pass"},
 			{Name: PromptTokens, Better: Higher, About: "prompt tokens of those requests, cached ones included, per second of the pass"},
+			{Name: MeanScheduledTTFT, Better: Lower, About: "mean time to first token, from when the schedule had the request due"},
+			{Name: P50ScheduledTTFT, Better: Lower, About: "median time to first token, from when the schedule had the request due"},
+			{Name: P99ScheduledTTFT, Better: Lower, About: "99th percentile of the time to first token, from when the schedule had the request due, from 100 requests on"},
+			{Name: P50ScheduledE2E, Better: Lower, About: "median time to the last token, from when the schedule had the request due"},
+			{Name: MeanQueue, Better: Lower, About: "mean time that a request was due and waited at the client until it was sent"},
+			{Name: P50Late, Better: Lower, About: "median lateness of the client itself: from due, with a slot, to sent"},
+			{Name: MaxLate, Better: Lower, About: "greatest lateness of the client itself"},
+			{Name: Offered, Better: Higher, About: "requests per second that the schedule asked for"},
 		} {
 			u.Name, u.About = In(phase, u.Name), phase+" pass: "+u.About
 			units = append(units, u)

@@ -66,4 +66,8 @@ type Label string
 const (
 	NoHits        Label = "no-hits"         // the plan gives this row nothing to hit, so nothing was proved about its cache
 	NothingFromL2 Label = "nothing-from-l2" // a second tier was asked for and no hit came from it
+
+	// More than half of the time to first token, from the schedule, was waiting
+	// for a slot at the client: more was asked for than the server can hold.
+	QueueDominated Label = "queue-dominated"
 )

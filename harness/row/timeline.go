@@ -84,6 +84,7 @@ type Timeline struct {
 	HTTP   int    // HTTP status; 0: no answer
 
 	Scheduled    time.Time // when the schedule wanted it sent
+	Ready        time.Time // when it was due and had a slot: nothing but the client held it back from then on
 	Sent         time.Time // just before the request was written
 	Connected    time.Time // connection at hand
 	FirstByte    time.Time // first byte of the answer's body
@@ -117,6 +118,14 @@ func (t Timeline) E2E() (time.Duration, bool) { return since(t.Sent, t.LastToken
 
 // QueueWait is how long the request waited for its slot at the client.
 func (t Timeline) QueueWait() (time.Duration, bool) { return since(t.Scheduled, t.Sent) }
+
+// ScheduledE2E is E2E from the moment at which the schedule wanted the request
+// sent.
+func (t Timeline) ScheduledE2E() (time.Duration, bool) { return since(t.Scheduled, t.LastToken) }
+
+// Lateness is how late the client itself sent the request: from when it was due
+// and had a slot until just before it was written.
+func (t Timeline) Lateness() (time.Duration, bool) { return since(t.Ready, t.Sent) }
 
 // Cached is the number of cached prompt tokens that usage reports; false:
 // unknown, or impossible (more than the prompt).

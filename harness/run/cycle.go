@@ -174,6 +174,9 @@ func (y *cycle) label() {
 	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {
 		y.result.Labels = append(y.result.Labels, row.NothingFromL2)
 	}
+	if y.result.Warm.Offered > 0 && (queueDominated(y.result.Cold.Timelines) || queueDominated(y.result.Warm.Timelines)) {
+		y.result.Labels = append(y.result.Labels, row.QueueDominated)
+	}
 }
 
 func (y *cycle) found(findings ...row.Finding) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -21,6 +22,7 @@ type Pass struct {
 	Requests     []row.Request
 	Timelines    []row.Timeline
 	Elapsed      time.Duration // over the requests only
+	Offered      float64       // requests per second of the schedule; 0: a closed loop
 	Expected     fixtures.Expectation
 	HitTokens    int              // Σ cached tokens of usage
 	TierTokens   map[row.Tier]int // by tier, of rows that have tiers
@@ -67,14 +69,19 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	var write error
 	done := 0
 	y.timed(phase, true)
-	timelines, report := load.Closed(ctx, y.server.Client, p.Requests, y.config.Concurrency, func(i int, t row.Timeline) {
+	driver := load.Driver{Client: y.server.Client, Concurrency: y.config.Concurrency, Observe: func(i int, t row.Timeline) {
 		done++
 		y.config.Progress(fmt.Sprintf("%s %s %s %d/%d", y.server.Row, plan.Workload, phase, done, len(p.Requests)))
 		write = errors.Join(write, y.record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
-	})
+	}}
+	if y.config.Arrivals != nil && y.measured(phase) {
+		driver.Schedule = y.config.Arrivals(plan.Requests)
+		p.Offered = driver.Schedule.Rate()
+	}
+	timelines, report, refused := driver.Run(ctx, p.Requests)
 	y.timed(phase, false)
 	p.Timelines, p.Elapsed = timelines, report.End.Sub(report.Start)
-	if err := errors.Join(ctx.Err(), write); err != nil {
+	if err := errors.Join(ctx.Err(), refused, write); err != nil {
 		return p, err
 	}
 
@@ -94,12 +101,17 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	return p, ctx.Err()
 }
 
-// timed brackets the requests of a pass for whoever measures: only the cold and
-// the warm pass of a cycle are anybody's numbers.
+// timed brackets the requests of a pass for whoever measures.
 func (y *cycle) timed(phase string, running bool) {
-	if !y.proof && (phase == "cold" || phase == "warm") {
+	if y.measured(phase) {
 		y.config.Timed(running)
 	}
+}
+
+// measured says that a pass is somebody's numbers: the cold and the warm one of
+// a cycle are. The others need no schedule, either.
+func (y *cycle) measured(phase string) bool {
+	return !y.proof && (phase == "cold" || phase == "warm")
 }
 
 // check looks at each request by itself and at the load as a whole.
@@ -115,6 +127,9 @@ func (c *Cell) check(p *Pass) []row.Finding {
 		if cached, ok := t.Cached(); ok {
 			p.HitTokens += cached
 		}
+	}
+	if p.Offered > 0 {
+		return append(findings, onSchedule(p.Phase, p.Timelines, c.config.Replay)...)
 	}
 	return append(findings, delivered(p.Phase, p.Timelines, p.Elapsed, min(len(p.Requests), c.config.Concurrency))...)
 }
@@ -143,6 +158,9 @@ func (c *Cell) passRecord(p Pass, report load.Report, before, after map[string]r
 	ratios := probe.HitRatios(before, after)
 	summary := artifact.Summarize(p.Timelines, p.Elapsed, report.Peak)
 	summary.BackendHitRate = ratios.BackendServerCacheHitRate
+	if p.Offered > 0 && !math.IsInf(p.Offered, 1) {
+		summary.OfferedReqPerS = &p.Offered
+	}
 	counters := make(map[string]artifact.CounterDelta, len(after))
 	for name, a := range after {
 		b := before[name]

@@ -26,13 +26,20 @@ import (
 type Config struct {
 	Workload    fixtures.Workload
 	Params      fixtures.Params // Cycle is set by the cell
-	Concurrency int
-	Reuse       bool // the row has a cache
-	Reset       bool // the row promises an empty cache after Cold: proved each cycle
-	Exact       bool // equal inputs give equal bits on this stack, whatever the batch
-	Logprobs    bool // the proof can ask for logprobs
-	Lossy       bool // outputs after a hit differ by design
-	SkipReuse   bool // a request can be answered without the cache
+	Concurrency int             // requests in flight at most
+
+	// Arrivals says when the requests of a measured pass are due; nil: a closed loop.
+	Arrivals func([]fixtures.Request) load.Schedule
+	// Replay says that the arrivals are a record: falling behind them is shown.
+	// Otherwise they are a rate that was asked for, and it is a finding.
+	Replay bool
+
+	Reuse     bool // the row has a cache
+	Reset     bool // the row promises an empty cache after Cold: proved each cycle
+	Exact     bool // equal inputs give equal bits on this stack, whatever the batch
+	Logprobs  bool // the proof can ask for logprobs
+	Lossy     bool // outputs after a hit differ by design
+	SkipReuse bool // a request can be answered without the cache
 
 	Before        []fixtures.Request // what the store was given before the cell, e.g. a warm-up
 	ProofRequests int                // requests of the proof at most

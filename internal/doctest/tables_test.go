@@ -41,6 +41,7 @@ func TestTablesAreThoseOfTheCode(t *testing.T) {
 		{"docs/methods.md", "workload", fixtures.Names()},
 		{"docs/methods.md", "unit", units},
 		{"docs/methods.md", "finding", constants(t, "harness/row/finding.go", "Code")},
+		{"docs/methods.md", "label", constants(t, "harness/row/finding.go", "Label")},
 		{"docs/methods.md", "verdict", constants(t, "harness/verdict", "Verdict")},
 		{"docs/methods.md", "fault", faults},
 	} {
