@@ -19,6 +19,9 @@ func TestFaults(t *testing.T) {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
 			spec := harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}}
+			if f == fault.FullHitSkipsLast {
+				spec.InputLen = 2 * settings.BlockSize
+			}
 			if f == fault.Stall {
 				spec.Stall = time.Second
 			}

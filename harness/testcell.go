@@ -29,6 +29,7 @@ type TestCell struct {
 	Arrivals    *load.Arrivals // default: a closed loop
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
+	L1Units     int           // L1 in blocks, in place of a share
 	NoL2        bool          // what leaves L1 is gone
 	Results     string        // directory for artifacts; empty: none
 	Stall       time.Duration // default 20 s: a busy machine is no stall
@@ -42,19 +43,10 @@ const smallContext = 1024
 // returns the cell and its server. The test's end closes it.
 func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	tb.Helper()
-	blockSize := settings.BlockSize
-	params := fixtures.Params{
-		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
-		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
-		Seed: settings.Seed, Nonce: tb.Name(),
-	}
-	name := "nano"
-	if params.InputLen+params.OutputLen > smallContext {
-		name = "mini"
-	}
+	name, params := testModel(tb, spec)
+	blockSize := params.BlockSize
 	model, err := recipe.MiniModel(name)
 	require.NoError(tb, err)
-	params.Context, params.Vocab = model.Context, model.Vocab
 	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
 	require.NoError(tb, err)
 	if _, err := workload.Plan(params); err != nil {
@@ -68,7 +60,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 		BlockSize: blockSize, Concurrency: concurrency, Log: tb.Output(),
 		Stall: cmp.Or(spec.Stall, 20*time.Second),
 	}
-	if spec.L1Share > 0 {
+	if spec.L1Share > 0 || spec.L1Units > 0 {
 		env.Tiers = tiersFor(tb, spec, workload, params, recipe.MiniFacts(model))
 	}
 	server, err := rows[0].Start(tb.Context(), env)
@@ -91,6 +83,25 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	return run.NewCell(server, config.For(rows[0])), server
 }
 
+// testModel is the smallest model that spec fits, and its sizes.
+func testModel(tb testing.TB, spec TestCell) (string, fixtures.Params) {
+	tb.Helper()
+	blockSize := settings.BlockSize
+	params := fixtures.Params{
+		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
+		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
+		Seed: settings.Seed, Nonce: tb.Name(),
+	}
+	name := "nano"
+	if params.InputLen+params.OutputLen > smallContext {
+		name = "mini"
+	}
+	model, err := recipe.MiniModel(name)
+	require.NoError(tb, err)
+	params.Context, params.Vocab = model.Context, model.Vocab
+	return name, params
+}
+
 // tiersFor sizes a store for the working set of a plan.
 func tiersFor(tb testing.TB, spec TestCell, workload fixtures.Workload, params fixtures.Params, facts fixtures.ModelFacts) *row.Tiers {
 	tb.Helper()
@@ -100,7 +111,7 @@ func tiersFor(tb testing.TB, spec TestCell, workload fixtures.Workload, params f
 	require.NoError(tb, err)
 	slot, err := facts.SlotBytes(params.BlockSize, 1)
 	require.NoError(tb, err)
-	tiers := &row.Tiers{L1Bytes: int64(spec.L1Share * float64(int64(set.Blocks)*slot))}
+	tiers := &row.Tiers{L1Bytes: int64(spec.L1Share*float64(int64(set.Blocks)*slot)) + int64(spec.L1Units)*slot}
 	if !spec.NoL2 {
 		tiers.L2Dir = tb.TempDir()
 	}

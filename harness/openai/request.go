@@ -28,6 +28,7 @@ type completionBody struct {
 	Prompt    []int32 `json:"prompt"`
 	MaxTokens int     `json:"max_tokens"`
 	Logprobs  int     `json:"logprobs,omitempty"`
+	Stop      []int32 `json:"stop_token_ids,omitempty"`
 
 	KVTransferParams map[string]bool `json:"kv_transfer_params,omitempty"`
 }
@@ -45,6 +46,7 @@ func (c *Client) completion(q row.Request) completionBody {
 		Prompt:    prompt,
 		MaxTokens: q.MaxTokens,
 		Logprobs:  q.Logprobs,
+		Stop:      q.Stop,
 	}
 	if q.SkipReuse {
 		body.KVTransferParams = c.skip

@@ -40,7 +40,7 @@ var specs = map[string]spec{
 		},
 	},
 	"engine-cache": {
-		name: "engine-cache", features: with(row.Reuse, row.Reset), reuse: "prefix",
+		name: "engine-cache", features: with(row.Reuse, row.Reset, row.Salts), reuse: "prefix",
 		cold: "POST /reset_prefix_cache, proved by a sacrificial prompt",
 		law:  fixtures.VLLMLaw,
 		witnesses: func(b, _ int) []row.Witness {
@@ -54,7 +54,7 @@ var specs = map[string]spec{
 		},
 	},
 	"lmcache": {
-		name: "lmcache", features: with(row.Reuse, row.Reset), reuse: "prefix",
+		name: "lmcache", features: with(row.Reuse, row.Reset, row.Salts, row.Tiered), reuse: "prefix",
 		cold:    "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt",
 		law:     fixtures.LMCacheLaw,
 		backend: func(url string, client *http.Client) backend { return lmcacheServer{url, client} },
@@ -72,7 +72,7 @@ var specs = map[string]spec{
 		lookups: fixtures.LookupLaw,
 	},
 	"daser-prefix": {
-		name: "daser-prefix", features: with(row.Reuse, row.SkipReuse), reuse: "prefix", skip: daserSkip,
+		name: "daser-prefix", features: with(row.Reuse, row.SkipReuse, row.Tiered), reuse: "prefix", skip: daserSkip,
 		cold:    "content never sent before (DaseR has no reset), proved by the hits of the cold pass",
 		law:     fixtures.LMCacheLaw,
 		backend: func(url string, _ *http.Client) backend { return newDaser(url, false) },

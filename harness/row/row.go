@@ -24,6 +24,8 @@ const (
 	Documents Feature = "documents"  // only workloads with documents apply
 	Lossy     Feature = "lossy"      // outputs after a hit differ by design; the KV itself is checked
 	SkipReuse Feature = "skip-reuse" // a request can be answered without the cache
+	Salts     Feature = "salts"      // requests with different cache_salt share nothing
+	Tiered    Feature = "tiered"     // its store has tiers whose sizes can be set
 )
 
 // A Row says what one KV-cache configuration is and can do.

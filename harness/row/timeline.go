@@ -16,6 +16,7 @@ type Request struct {
 	Seed        uint64
 	Logprobs    int             // top logprobs per token; 0: none
 	CacheSalt   string          // empty: not sent
+	Stop        []int32         // ids that end the output; nil: not sent
 	Parts       *fixtures.Parts // what Prompt is made of; nil: one piece
 	SkipReuse   bool            // answer without the cache, where the row can
 }

@@ -37,13 +37,16 @@ func (o *oracles) of(law fixtures.Law) *fixtures.Oracle {
 	return oracle
 }
 
+// inFlight is how many requests of a plan may be under way at one time.
+func (o *oracles) inFlight(plan fixtures.Plan) int { return min(o.concurrency, len(plan.Requests)) }
+
 // tiersOf is of for a store that evicts.
 func (o *oracles) tiersOf(law fixtures.Law) *fixtures.Tiers {
 	tiers := o.tiers[law.Name]
 	if tiers == nil {
 		tiers = fixtures.NewTiers(law, *o.server.Capacity)
 		for _, plan := range o.stored {
-			tiers.Store(plan, o.concurrency)
+			tiers.Store(plan, o.inFlight(plan))
 		}
 		o.tiers[law.Name] = tiers
 	}
@@ -54,11 +57,11 @@ func (o *oracles) tiersOf(law fixtures.Law) *fixtures.Tiers {
 func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan) fixtures.Expectation {
 	switch {
 	case o.server.Capacity != nil && law.Unit > 0:
-		return o.tiersOf(law).ExpectTiers(plan, o.concurrency).Hits
+		return o.tiersOf(law).ExpectTiers(plan, o.inFlight(plan)).Hits
 	case o.server.Deferred:
 		return o.of(law).ExpectDeferred(plan)
 	default:
-		return o.of(law).Expect(plan, o.concurrency)
+		return o.of(law).Expect(plan, o.inFlight(plan))
 	}
 }
 
@@ -71,12 +74,12 @@ func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier row.Tier
 	tiers := o.tiersOf(law)
 	switch tier {
 	case row.L2:
-		return tiers.ExpectTiers(plan, o.concurrency).L2.Total
+		return tiers.ExpectTiers(plan, o.inFlight(plan)).L2.Total
 	case row.Evicted:
-		units := tiers.Evicted(plan, o.concurrency)
+		units := tiers.Evicted(plan, o.inFlight(plan))
 		return fixtures.Interval{Min: units.Min * law.Unit, Max: units.Max * law.Unit}
 	default:
-		return tiers.ExpectTiers(plan, o.concurrency).L1.Total
+		return tiers.ExpectTiers(plan, o.inFlight(plan)).L1.Total
 	}
 }
 
@@ -87,7 +90,7 @@ func (o *oracles) store(plan fixtures.Plan) {
 		oracle.Store(plan)
 	}
 	for _, tiers := range o.tiers {
-		tiers.Store(plan, o.concurrency)
+		tiers.Store(plan, o.inFlight(plan))
 	}
 }
 

@@ -193,6 +193,7 @@ func requests(id, phase string, plan []fixtures.Request, logprobs int) []row.Req
 		out[i] = row.Request{
 			ID:     fmt.Sprintf("%s-%s-%d", id, phase, r.Index),
 			Prompt: r.Prompt, Parts: r.Parts, MaxTokens: r.Output, IgnoreEOS: true, Logprobs: logprobs,
+			CacheSalt: r.Salt, Stop: r.Stop,
 		}
 	}
 	return out

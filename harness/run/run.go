@@ -40,6 +40,7 @@ type Config struct {
 	Logprobs  bool // the proof can ask for logprobs
 	Lossy     bool // outputs after a hit differ by design
 	SkipReuse bool // a request can be answered without the cache
+	Salts     bool // requests with different salts share nothing
 
 	Before        []fixtures.Request // what the store was given before the cell, e.g. a warm-up
 	ProofRequests int                // requests of the proof at most
@@ -55,7 +56,7 @@ type Config struct {
 // For is the configuration for a row: what it declares about itself.
 func (c Config) For(r row.Row) Config {
 	c.Reuse, c.Reset, c.Logprobs = r.Supports(row.Reuse), r.Supports(row.Reset), r.Supports(row.Logprobs)
-	c.Lossy, c.SkipReuse = r.Supports(row.Lossy), r.Supports(row.SkipReuse)
+	c.Lossy, c.SkipReuse, c.Salts = r.Supports(row.Lossy), r.Supports(row.SkipReuse), r.Supports(row.Salts)
 	return c
 }
 

@@ -65,7 +65,7 @@ func checkOutput(add add, want row.Request, got row.Timeline) {
 	case n > want.MaxTokens:
 		add(row.RequestFailed, "max_tokens is not honoured, so lengths cannot be compared",
 			"the answer has %d tokens, max_tokens was %d", n, want.MaxTokens)
-	case n < want.MaxTokens && (want.IgnoreEOS || got.FinishReason == "length"):
+	case n < want.MaxTokens && (want.IgnoreEOS && len(want.Stop) == 0 || got.FinishReason == "length"):
 		add(row.ShortOutput, "prompt and output may not fit into the server's context, or it lowers max_tokens",
 			"the answer has %d of %d tokens, finish reason %q", n, want.MaxTokens, got.FinishReason)
 	}

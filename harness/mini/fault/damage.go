@@ -39,6 +39,16 @@ func (i *Injector) damage(tokens int, dst [][]float32) {
 	}
 }
 
+// forget leaves one token of what was loaded without KV.
+func (i *Injector) forget(token int, dst [][]float32) {
+	for layer := range i.model.Config().Layers {
+		for _, plane := range []model.Plane{model.Keys, model.Values} {
+			from, to := i.model.Span(i.blockSize, layer, plane, token%i.blockSize)
+			clear(dst[token/i.blockSize][from:to])
+		}
+	}
+}
+
 // someValue is the index of a value that is not zero: the first one of the
 // middle token's values in the middle layer, or of what follows there.
 func (i *Injector) someValue(block []float32, count int) int {

@@ -37,6 +37,7 @@ const (
 	HitMinusOneToken Fault = "hit-minus-one-token"
 	HitPlusOneBlock  Fault = "hit-plus-one-block"
 	HitMinusOneBlock Fault = "hit-minus-one-block"
+	FullHitSkipsLast Fault = "full-hit-skips-last"
 	LostStore        Fault = "lost-store"
 	LateStore        Fault = "late-store"
 )
@@ -109,6 +110,7 @@ var entries = []entry{
 	{HitMinusOneToken, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one token too short"},
 	{HitPlusOneBlock, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one chunk too long, at most the prompt, the KV beyond is zero (a full hit stays as it is)"},
 	{HitMinusOneBlock, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one chunk too short"},
+	{FullHitSkipsLast, inStore, []string{"output-differs", "logprob-shift"}, "where the whole prompt is found, the last token that is loaded has no KV (prompts of whole chunks)"},
 	{LostStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and nothing is kept"},
 	{LateStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and written only when the next one comes; the status says quiet"},
 	{ResetNoop, onWire, []string{"reset-not-honoured", "cold-not-cold"}, "a reset of the cache answers success and does nothing"},

@@ -85,6 +85,9 @@ func (s *faultyStore) Load(ctx context.Context, r kv.Request, tokens int, dst []
 	if s.injector.Has(OtherRequest) {
 		s.exchange(r, there, dst)
 	}
+	if s.injector.Has(FullHitSkipsLast) && tokens == len(r.Tokens)-1 && len(r.Tokens)%s.Chunk() == 0 {
+		s.injector.forget(tokens-1, dst)
+	}
 	s.injector.damage(there, dst)
 	return nil
 }

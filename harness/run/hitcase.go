@@ -1,0 +1,194 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/verdict"
+)
+
+// HitCase sends the waves of a case one after the other. Each wave is held to
+// the oracle and its witnesses as a pass is, and each answer, logprobs too, to
+// the first one that the same question got. It returns what it found; an error
+// means that the case could not be run.
+func (c *Cell) HitCase(ctx context.Context, hitCase fixtures.HitCase) ([]row.Finding, error) {
+	y := &hitCycle{
+		cycle: cycle{
+			Cell: c, params: c.config.Params, proof: true, minimum: 1,
+			record: c.config.Artifacts.Cycle(hitCase.Name),
+		},
+		name: hitCase.Name, first: make(map[string]firstAnswer),
+	}
+	if c.config.Logprobs {
+		y.logprobs = proofLogprobs
+	}
+	y.cache = c.oracles()
+	err := y.waves(ctx, hitCase.Waves)
+	if err == nil {
+		err = y.keepFindings()
+	}
+	return y.result.Findings, errors.Join(err, ctx.Err())
+}
+
+// A hitCycle is a case under way.
+type hitCycle struct {
+	cycle
+	name  string
+	first map[string]firstAnswer // by question
+}
+
+// A firstAnswer is what a question was answered before anything was cached.
+type firstAnswer struct {
+	phase    string
+	timeline row.Timeline
+}
+
+// waves stops at the first wave that shows something: what follows would only
+// repeat it.
+func (y *hitCycle) waves(ctx context.Context, waves []fixtures.Wave) error {
+	for i, wave := range waves {
+		if i == 0 && y.server.Upload != nil {
+			y.plan = y.wavePlan(waves[len(waves)-1])
+			if err := y.upload(ctx); err != nil || len(y.result.Findings) > 0 {
+				return err
+			}
+			y.cache.store(y.plan)
+		}
+		if err := y.wave(ctx, wave); err != nil || len(y.result.Findings) > 0 {
+			return err
+		}
+	}
+	if y.server.KVCheck == nil {
+		return nil
+	}
+	return y.checkKV(ctx)
+}
+
+func (y *hitCycle) wavePlan(wave fixtures.Wave) fixtures.Plan {
+	return fixtures.Plan{Workload: y.name, BlockSize: y.params.BlockSize, Requests: wave.Requests}
+}
+
+// wave sends one wave and judges its answers.
+func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
+	if wave.StopAt > 0 {
+		if err := y.chooseStops(&wave); err != nil {
+			return err
+		}
+	}
+	if wave.Reference {
+		if err := y.apart(&wave); err != nil {
+			return err
+		}
+	}
+	plan := y.wavePlan(wave)
+	y.plan = plan
+	pass, err := y.pass(ctx, wave.Name, plan)
+	if err != nil || pass.failed() {
+		return err
+	}
+	// The two passes that a repro shows: what came first, and this one.
+	y.result.Warm = pass
+	if !pass.skipsReuse() {
+		y.cache.store(plan)
+	}
+	y.judge(pass)
+	if wave.Reference && y.config.Reset && !y.config.SkipReuse {
+		if !y.cold(ctx) {
+			return ctx.Err()
+		}
+		y.cache = newOracles(y.server, y.config.Concurrency)
+	}
+	return nil
+}
+
+// apart makes a wave leave nothing that the next one could hit, where the row
+// can neither skip its cache nor empty it.
+func (y *hitCycle) apart(wave *fixtures.Wave) error {
+	if !y.config.Reuse || y.config.SkipReuse || y.config.Reset {
+		return nil
+	}
+	if !y.config.Salts {
+		return fmt.Errorf("case %s needs an answer without the cache, and row %s can neither skip its cache, nor empty it, nor separate requests by a salt", y.name, y.server.Row)
+	}
+	wave.Requests = slices.Clone(wave.Requests)
+	for i := range wave.Requests {
+		wave.Requests[i].Salt = "reference"
+	}
+	return nil
+}
+
+// chooseStops gives each request the id that ends its output.
+func (y *hitCycle) chooseStops(wave *fixtures.Wave) error {
+	wave.Requests = slices.Clone(wave.Requests)
+	for i, r := range wave.Requests {
+		full, known := y.first[question(r.Prompt, r.Output, nil)]
+		if !known {
+			return fmt.Errorf("case %s, wave %s: no earlier wave asked the same without a stop", y.name, wave.Name)
+		}
+		tokens := full.timeline.Tokens
+		for at := wave.StopAt; at < len(tokens); at++ {
+			if !slices.Contains(tokens[:at], tokens[at]) {
+				wave.Requests[i].Stop = tokens[at : at+1]
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// question names what is asked; the salt is no part of it.
+func question(prompt []int32, output int, stop []int32) string {
+	return fmt.Sprint(prompt, output, stop)
+}
+
+// judge holds each answer of a wave to the first one to the same question, and
+// one that a stop token ended to the answer that went on.
+func (y *hitCycle) judge(p Pass) {
+	for i, got := range p.Timelines {
+		r := p.Requests[i]
+		key := question(r.Prompt, r.MaxTokens, r.Stop)
+		first, known := y.first[key]
+		if !known {
+			if cached, ok := got.Cached(); ok && cached > 0 && !y.config.Lossy {
+				y.found(row.Finding{
+					Code: row.ColdNotCold, Phase: p.Phase, Request: r.ID,
+					Evidence: fmt.Sprintf("the first request of case %s with its prompt hit %d tokens", y.name, cached),
+					Advice:   "what the other answers are to be held to was not computed",
+				})
+			}
+			y.first[key] = firstAnswer{p.Phase, got}
+			y.result.Cold = p
+			y.stopped(p.Phase, r, got)
+			continue
+		}
+		if y.config.Lossy {
+			continue
+		}
+		_, found := verdict.Judge(verdict.Compare([]row.Timeline{first.timeline}, []row.Timeline{got}), verdict.Options{
+			MinTokens: y.minimum, Exact: y.config.Exact, Logprobs: y.logprobs > 0, Phase: p.Phase,
+		})
+		y.found(found...)
+	}
+}
+
+// stopped checks that an answer which a stop token ended is the beginning of
+// the one that nothing ended.
+func (y *hitCycle) stopped(phase string, r row.Request, got row.Timeline) {
+	full, known := y.first[question(r.Prompt, r.MaxTokens, nil)]
+	if len(r.Stop) == 0 || !known {
+		return
+	}
+	whole := full.timeline.Tokens
+	want := slices.Index(whole, r.Stop[0]) + 1
+	if len(got.Tokens) != want || !slices.Equal(got.Tokens, whole[:want]) {
+		y.found(row.Finding{
+			Code: row.OutputDiffers, Phase: phase, Request: r.ID,
+			Evidence: fmt.Sprintf("the answer that stop token %d ends has %d tokens, the one that nothing ended has it as token %d", r.Stop[0], len(got.Tokens), want-1),
+			Advice:   "the stop token was not honoured, or the answer before it differs",
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package run_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
+)
+
+// hitCase runs one case on the fake.
+func hitCase(t *testing.T, f *fake, name string, edit ...func(*run.Config)) ([]row.Finding, error) {
+	t.Helper()
+	params := fixtures.Params{Requests: 1, OutputLen: 32, BlockSize: block, Context: 1024, Vocab: 1024, Seed: 7}
+	cases, err := fixtures.HitCases(params, block)
+	require.NoError(t, err)
+	i := slices.Index(fixtures.HitCaseNames(cases), name)
+	require.GreaterOrEqual(t, i, 0)
+	cell := f.cell(t, append([]func(*run.Config){func(c *run.Config) { c.Params = params }}, edit...)...)
+	return cell.HitCase(t.Context(), cases[i])
+}
+
+func TestHitCasesOnAHealthyServer(t *testing.T) {
+	for _, name := range []string{"length=1", "length=B", "length=2B+1", "overlap=inside-a-block", "overlap=extension", "documents=recomposed", "stop=first-token"} {
+		t.Run(name, func(t *testing.T) {
+			findings, err := hitCase(t, newFake(), name)
+			require.NoError(t, err)
+			require.Empty(t, findings)
+		})
+	}
+}
+
+func TestHitCasesShowWhatIsWrong(t *testing.T) {
+	in := func(phase string, change func(*row.Timeline)) func(row.Request, *row.Timeline) {
+		return func(r row.Request, tl *row.Timeline) {
+			if strings.Contains(r.ID, "-"+phase+"-") {
+				change(tl)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		hitCase string
+		answer  func(row.Request, *row.Timeline)
+		want    row.Code
+	}{
+		"a hit answers otherwise":        {"length=B+1", in("warm", func(tl *row.Timeline) { tl.Tokens[3]++ }), row.OutputDiffers},
+		"only the third time":            {"length=B+1", in("again", func(tl *row.Timeline) { tl.Tokens[3]++ }), row.OutputDiffers},
+		"logprobs alone":                 {"length=B+1", in("warm", func(tl *row.Timeline) { tl.Logprobs[9].Logprob -= 1e-9 }), row.LogprobShift},
+		"the first one hits":             {"length=B+1", in("cold", func(tl *row.Timeline) { *tl.Usage.CachedTokens = block }), row.ColdNotCold},
+		"one token less":                 {"length=B+1", in("again", func(tl *row.Timeline) { *tl.Usage.CachedTokens-- }), row.HitBelowOracle},
+		"one token more":                 {"length=B", in("warm", func(tl *row.Timeline) { *tl.Usage.CachedTokens++ }), row.HitAboveOracle},
+		"an overlap, against its answer": {"overlap=whole-chunks", in("reference", func(tl *row.Timeline) { tl.Tokens[0]++ }), row.OutputDiffers},
+		"a stop that is not honoured":    {"stop=token", func(row.Request, *row.Timeline) {}, row.OutputDiffers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.answer = test.answer
+			findings, err := hitCase(t, f, test.hitCase)
+			require.NoError(t, err)
+			require.NotEmpty(t, findings)
+			require.Equal(t, test.want, findings[0].Code, "%v", findings)
+		})
+	}
+}
+
+// TestHitCaseWithoutAWayAround: a row that can neither empty nor skip its cache
+// cannot compute what an overlap is held to, and says so.
+func TestHitCaseWithoutAWayAround(t *testing.T) {
+	keeps := func(c *run.Config) { c.Reset = false }
+	_, err := hitCase(t, newFake(), "overlap=whole-chunks", keeps)
+	require.ErrorContains(t, err, "can neither skip its cache, nor empty it")
+	findings, err := hitCase(t, newFake(), "length=2B", keeps)
+	require.NoError(t, err)
+	require.Empty(t, findings)
+}
