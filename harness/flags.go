@@ -24,6 +24,10 @@ type Settings struct {
 	Nonce       string
 	Model       string
 	Data        string
+	Subsets     string
+	Chat        string
+	Dedup       bool
+	ContextLen  int
 	Results     string
 	Evict       bool
 	Require     bool
@@ -50,7 +54,11 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")
 	own.StringVar(&s.Nonce, "nonce", "", "mixed into the content beside the seed; repeats a run on a server that is not ours")
 	own.StringVar(&s.Model, "model", "mini", "model of the miniature engine: mini, or the much smaller nano")
-	own.StringVar(&s.Data, "data", "", "trace file (Mooncake JSONL) for -workload=trace; empty: the slice that ships")
+	own.StringVar(&s.Data, "data", "", "file of the workload that reads one (trace, text, imdb, longbench, sharegpt, custom, token-ids); empty: what ships for trace and text")
+	own.StringVar(&s.Subsets, "subsets", "", "files of a -data directory to take, a comma list without .jsonl, for -workload=longbench; empty: all")
+	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")
+	own.BoolVar(&s.Dedup, "dedup", true, "leave out samples of a data set about a context that an earlier one had")
+	own.IntVar(&s.ContextLen, "contextlen", 0, "tokens of prompt and output at most; longer prompts of a data set are left out; 0: the model's context")
 	own.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
 	own.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
 	own.BoolVar(&s.Require, "require", false, "fail on anything that is missing or not proven, instead of skipping or saying so")

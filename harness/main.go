@@ -55,15 +55,23 @@ func Main(m *testing.M) int {
 	if err == nil {
 		sel, err = settings.resolve()
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	progress := openProgress()
+	if err == nil && benchmarksRun() {
+		err = settings.tokenize(ctx, &sel, progress)
+	}
+	if err == nil {
+		err = settings.plan(&sel)
+	}
+	progress.clear()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kvproof: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nkvproof: "))
 		return exitUsage
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
-	s := &session{ctx: ctx, settings: settings, selection: sel, progress: openProgress()}
+	s := &session{ctx: ctx, settings: settings, selection: sel, progress: progress}
 	current = s
 	if benchmarksRun() {
 		if err := s.begin(); err != nil {

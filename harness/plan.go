@@ -49,7 +49,9 @@ func (s *session) printPlan(w io.Writer) error {
 	for _, wl := range sel.workloads {
 		plan := sel.plans[wl.Name]
 		note := ""
-		if plan.LeftOut > 0 {
+		if texts := sel.params.Texts; wl.Format != "" && texts != nil {
+			note = fmt.Sprintf(", %d samples left out as too long, %d as repeats of a context, chat template %v", plan.LeftOut, texts.Duplicates, texts.Chat)
+		} else if plan.LeftOut > 0 {
 			note = fmt.Sprintf(", %d rows longer than the context of %d tokens left out", plan.LeftOut, sel.params.Context)
 		}
 		if s.settings.Evict {

@@ -16,6 +16,8 @@ func selected(t *testing.T, args ...string) *session {
 	require.NoError(t, flags.Parse(append([]string{"-results=" + t.TempDir()}, args...)))
 	sel, err := settings.resolve()
 	require.NoError(t, err)
+	require.NoError(t, settings.tokenize(t.Context(), &sel, &progress{}))
+	require.NoError(t, settings.plan(&sel))
 	return &session{ctx: t.Context(), settings: settings, selection: sel}
 }
 
@@ -60,6 +62,6 @@ func TestOnlyRowsThatReuseDocumentsNeedThem(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"documents", "recomposed"}, applied["daser-chunk"])
+	require.Equal(t, []string{"documents", "recomposed", "text"}, applied["daser-chunk"])
 	require.Len(t, applied["baseline"], len(s.selection.workloads))
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/fixtures/dataset"
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/recipe"
@@ -20,7 +22,8 @@ type selection struct {
 	rows         []row.Row
 	missing      []string // rows of "all" that this build lacks
 	workloads    []fixtures.Workload
-	inapplicable []error // workloads of "all" that the sizes leave no room for
+	inapplicable []error          // workloads of "all" that the sizes leave no room for
+	samples      []dataset.Sample // of the workload of text, before they are token ids
 	params       fixtures.Params
 	arrivals     arrivals
 	plans        map[string]fixtures.Plan    // by workload
@@ -73,6 +76,12 @@ func (s *Settings) resolve() (selection, error) {
 		}
 	}
 	sel.arrivals = s.parseArrivals(wrong)
+	if err := s.readData(&sel); err != nil {
+		errs = append(errs, err)
+	}
+	if s.ContextLen < 0 || s.ContextLen > model.Context {
+		wrong("contextlen", s.ContextLen, "want 1 to %d, the context of the model, or 0 for that", model.Context)
+	}
 	if sel.results, err = resultsDirectory(s.Results); err != nil {
 		wrong("results", s.Results, "%w", err)
 	}
@@ -82,12 +91,27 @@ func (s *Settings) resolve() (selection, error) {
 
 	sel.params = fixtures.Params{
 		Requests: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen, BlockSize: s.BlockSize,
-		Context: model.Context, Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
+		Context: cmp.Or(s.ContextLen, model.Context), Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
 	}
-	// Plans are pure: what cannot be planned is known now.
+	return sel, nil
+}
+
+// plan makes the plan of each workload and sizes the caches for them. Plans are
+// pure, so what cannot be planned is known before anything that is measured
+// starts; text must be token ids by now.
+func (s *Settings) plan(sel *selection) error {
+	model, err := recipe.MiniModel(s.Model)
+	if err != nil {
+		return err
+	}
+	var errs []error
 	sel.plans = make(map[string]fixtures.Plan)
 	fitting := sel.workloads[:0:0]
 	for _, w := range sel.workloads {
+		if w.Format != "" && sel.params.Texts == nil { // a test tokenizes for its own cell
+			fitting = append(fitting, w)
+			continue
+		}
 		switch plan, err := w.Plan(sel.params); {
 		case err == nil:
 			sel.plans[w.Name] = plan
@@ -104,10 +128,10 @@ func (s *Settings) resolve() (selection, error) {
 			errs = append(errs, fmt.Errorf("-workload=%s: none of them applies to row %s, which needs documents", s.Workload, r.Name()))
 		}
 	}
-	if err := s.size(&sel, recipe.MiniFacts(model)); err != nil {
+	if err := s.size(sel, recipe.MiniFacts(model)); err != nil {
 		errs = append(errs, err)
 	}
-	return sel, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // size plans the memory of the caches on what this machine has free before
@@ -129,6 +153,9 @@ func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 	sel.budgets = make(map[string]fixtures.Budgets)
 	var errs []error
 	for _, w := range sel.workloads {
+		if _, planned := sel.plans[w.Name]; !planned {
+			continue
+		}
 		set, err := fixtures.CountBlocks(sel.plans[w.Name], s.BlockSize)
 		if err != nil {
 			return err
@@ -202,7 +229,7 @@ func checkStack(stack string) error {
 
 func selectWorkloads(list string) ([]fixtures.Workload, error) {
 	if list == "all" {
-		return fixtures.Workloads(), nil
+		return slices.DeleteFunc(fixtures.Workloads(), func(w fixtures.Workload) bool { return w.NeedsFile }), nil
 	}
 	var selected []fixtures.Workload
 	seen := make(map[string]bool)

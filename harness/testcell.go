@@ -49,6 +49,9 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	require.NoError(tb, err)
 	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
 	require.NoError(tb, err)
+	if workload.Format != "" {
+		params.Texts = textsFor(tb, workload, params, name)
+	}
 	if _, err := workload.Plan(params); err != nil {
 		Missing(tb, "-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
 	}
@@ -91,6 +94,11 @@ func testModel(tb testing.TB, spec TestCell) (string, fixtures.Params) {
 		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
 		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
 		Seed: settings.Seed, Nonce: tb.Name(),
+	}
+	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
+	require.NoError(tb, err)
+	if workload.Format != "" && spec.InputLen == 0 {
+		params.InputLen += 160 // the question and what the chat template adds
 	}
 	name := "nano"
 	if params.InputLen+params.OutputLen > smallContext {

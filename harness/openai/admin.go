@@ -59,10 +59,21 @@ type Tokenized struct {
 // Tokenize asks for the ids of a text, with or without the special tokens
 // that a text prompt would get.
 func (c *Client) Tokenize(ctx context.Context, text string, special bool) (Tokenized, error) {
+	return c.tokenize(ctx, map[string]any{"model": c.model, "prompt": text, "add_special_tokens": special})
+}
+
+// TokenizeChat asks for the ids of a conversation by the model's chat template,
+// up to where the answer begins. A model that can think aloud is told not to.
+func (c *Client) TokenizeChat(ctx context.Context, messages []Message) (Tokenized, error) {
+	return c.tokenize(ctx, map[string]any{
+		"model": c.model, "messages": messages, "add_generation_prompt": true,
+		"chat_template_kwargs": map[string]any{"enable_thinking": false},
+	})
+}
+
+func (c *Client) tokenize(ctx context.Context, body map[string]any) (Tokenized, error) {
 	var answer Tokenized
-	err := c.call(ctx, http.MethodPost, "/tokenize", map[string]any{
-		"model": c.model, "prompt": text, "add_special_tokens": special,
-	}, &answer)
+	err := c.call(ctx, http.MethodPost, "/tokenize", body, &answer)
 	if err == nil && answer.Count != len(answer.Tokens) {
 		err = fmt.Errorf("POST /tokenize counts %d tokens and lists %d", answer.Count, len(answer.Tokens))
 	}

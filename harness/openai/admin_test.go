@@ -78,6 +78,15 @@ func TestTokenize(t *testing.T) {
 	require.ErrorContains(t, err, "counts 3 tokens and lists 2")
 }
 
+func TestTokenizeChat(t *testing.T) {
+	client, seen := answering(t, 200, `{"count":2,"tokens":[4,9]}`)
+	got, err := client.TokenizeChat(t.Context(), []Message{{Role: "user", Content: "w9"}})
+	require.NoError(t, err)
+	require.Equal(t, []int32{4, 9}, got.Tokens)
+	require.Equal(t, []string{`POST /tokenize {"add_generation_prompt":true,"chat_template_kwargs":{"enable_thinking":false},` +
+		`"messages":[{"role":"user","content":"w9"}],"model":"tiny"}`}, *seen)
+}
+
 func TestResetPrefixCache(t *testing.T) {
 	tests := []struct {
 		name     string

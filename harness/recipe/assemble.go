@@ -78,7 +78,8 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck,
-		Probes: []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
+		Tokenizer: tokenizer{client},
+		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},
 	}
 	if e.Work != nil {

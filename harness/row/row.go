@@ -71,6 +71,7 @@ type Server struct {
 	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
 	Work      *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
+	Tokenizer Tokenizer                                        // nil: the engine does not tokenize for others
 	Close     func(context.Context) error
 }
 

@@ -9,11 +9,14 @@
 // A real tokenizer would add nothing here: the model has random weights, and a
 // merge of words at a seam would only make prompt lengths uncertain. The
 // vocabulary, the joining with single blanks and the chat template are those of
-// the tiny word-level checkpoint with which vLLM 0.32.0 was observed.
+// the tiny word-level checkpoint with which vLLM 0.32.0 was observed. One thing
+// is not: there a word of prose is the unknown token, here it is a token chosen
+// by its hash, so that different texts are different prompts.
 package tokenizer
 
 import (
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -23,7 +26,7 @@ const (
 	PAD = 0
 	BOS = 1
 	EOS = 2 // ends a sequence unless the request ignores it
-	UNK = 3 // every word that is not in the vocabulary
+	UNK = 3 // a word "wn" that is not in the vocabulary
 )
 
 // FirstWord is the first id that is not special.
@@ -82,8 +85,9 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 }
 
 // Encode splits text at white space and at the names of special tokens, which
-// are recognized inside words too. A word that is not in the vocabulary becomes
-// UNK. Nothing is added in front.
+// are recognized inside words too. A word of prose becomes one token by its
+// hash, which Decode cannot undo; one like "w99999" that the vocabulary lacks
+// becomes UNK. Nothing is added in front.
 func (t *Tokenizer) Encode(text string) []int32 {
 	ids := []int32{}
 	for _, field := range strings.Fields(text) {
@@ -116,12 +120,19 @@ func nextSpecial(s string) (at int, id int32) {
 
 func (t *Tokenizer) word(s string) int32 {
 	digits, ok := strings.CutPrefix(s, "w")
-	if !ok {
-		return UNK
+	if !ok || strings.Trim(digits, "0123456789") != "" || digits == "" {
+		return t.hashed(s)
 	}
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil || n < FirstWord || n >= int64(t.vocab) || digits != strconv.FormatInt(n, 10) {
 		return UNK // "w007" is another word than "w7"
 	}
 	return int32(n)
+}
+
+// hashed is a word of the vocabulary for a word of prose: FNV-1a over its bytes.
+func (t *Tokenizer) hashed(s string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s)) // it never fails
+	return FirstWord + int32(h.Sum32()%uint32(t.vocab-FirstWord))
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/quick"
 
@@ -33,9 +34,9 @@ func TestEncode(t *testing.T) {
 		{"first id past the vocabulary", "w4096", []int32{UNK}},
 		{"the word of a special id", "w7", []int32{UNK}},
 		{"leading zero", "w010", []int32{UNK}},
-		{"sign", "w+10", []int32{UNK}},
-		{"plain English", "hello w10", []int32{UNK, 10}},
-		{"bare w", "w", []int32{UNK}},
+		{"sign", "w+10", []int32{tok.hashed("w+10")}},
+		{"prose", "hello w10", []int32{59, 10}},
+		{"bare w", "w", []int32{tok.hashed("w")}},
 		{"number that overflows", "w99999999999999999999", []int32{UNK}},
 	} {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, tok.Encode(c.text)) })
@@ -97,6 +98,19 @@ func TestChat(t *testing.T) {
 	require.Equal(t, []int32{4, 10, 11, 12, 7, 5}, tok.Encode(Chat(user, true)), "as vLLM 0.32.0 returned it")
 	turns := []Message{{"system", "w9"}, {"user", "w10"}, {"assistant", "w11"}}
 	require.Equal(t, []int32{6, 9, 7, 4, 10, 7, 5, 11, 7}, tok.Encode(Chat(turns, false)))
+}
+
+// Words of prose are different tokens, none of them special, but for chance.
+func TestProse(t *testing.T) {
+	tok := newTokenizer(t)
+	seen := map[int32]bool{}
+	words := []string{"Hello", "hello", "light,", "light", "Rays", "of", "is", "wave", "é", "日本"}
+	for _, id := range tok.Encode(strings.Join(words, " ")) {
+		require.GreaterOrEqual(t, id, int32(FirstWord))
+		require.True(t, tok.Valid(id))
+		seen[id] = true
+	}
+	require.Len(t, seen, len(words))
 }
 
 func TestTooSmall(t *testing.T) {

@@ -1,0 +1,132 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/fixtures/dataset"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/tokenize"
+)
+
+// readData reads the file of the workload that is made of text, and refuses one
+// that nothing reads, or more than one workload would.
+func (s *Settings) readData(sel *selection) (err error) {
+	var readers []string
+	var text fixtures.Workload
+	for _, w := range sel.workloads {
+		if w.Format != "" || w.Name == "trace" {
+			readers = append(readers, w.Name)
+		}
+		if w.Format != "" {
+			text = w
+		}
+		if w.NeedsFile && s.Data == "" {
+			return fmt.Errorf("-workload=%s: workload %s is made of a file of yours, which is not shipped: -data=PATH", s.Workload, w.Name)
+		}
+	}
+	var subsets []string
+	if s.Subsets != "" {
+		subsets = strings.Split(s.Subsets, ",")
+	}
+	switch {
+	case s.Data != "" && len(readers) == 0:
+		return fmt.Errorf("-data=%s: no workload of -workload=%s reads a file", s.Data, s.Workload)
+	case s.Data != "" && len(readers) > 1:
+		return fmt.Errorf("-data=%s: the workloads %s would all read it; name one of them in -workload", s.Data, strings.Join(readers, " and "))
+	case len(subsets) > 0 && text.Format != dataset.LongBench:
+		return fmt.Errorf("-subsets=%s: only -workload=longbench has subsets", s.Subsets)
+	case !slices.Contains([]string{"auto", "on", "off"}, s.Chat):
+		return fmt.Errorf("-chat=%s: want on, off or auto", s.Chat)
+	case text.Format == "":
+		return nil
+	case s.Data == "":
+		sel.samples, err = fixtures.ShippedText()
+		return err
+	}
+	if sel.samples, err = dataset.Read(text.Format, s.Data, subsets); err != nil {
+		return fmt.Errorf("-data=%s: %w", s.Data, err)
+	}
+	return nil
+}
+
+// textWorkload is the selected workload that is made of text.
+func (sel *selection) textWorkload() (fixtures.Workload, bool) {
+	i := slices.IndexFunc(sel.workloads, func(w fixtures.Workload) bool { return w.Format != "" })
+	if i < 0 {
+		return fixtures.Workload{}, false
+	}
+	return sel.workloads[i], true
+}
+
+// tokenize turns the samples into token ids, by the model that the rows run:
+// the engine alone is up meanwhile. A text for which the sizes leave no room
+// does not apply where all workloads were asked for.
+func (s *Settings) tokenize(ctx context.Context, sel *selection, progress *progress) error {
+	w, ok := sel.textWorkload()
+	if !ok {
+		return nil
+	}
+	progress.show("tokenizing " + w.Name)
+	texts, err := s.textsOf(ctx, w, sel.samples, sel.params, s.Model, progress)
+	switch {
+	case err == nil:
+		sel.params.Texts = texts
+	case s.Workload == "all" && tooShort(err):
+		sel.inapplicable = append(sel.inapplicable, s.planError(w.Name, err))
+		sel.workloads = slices.DeleteFunc(sel.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name })
+	default:
+		return s.planError(w.Name, err)
+	}
+	return nil
+}
+
+func (s *Settings) textsOf(ctx context.Context, w fixtures.Workload, samples []dataset.Sample, params fixtures.Params, model string, progress *progress) (texts *fixtures.Texts, err error) {
+	options := tokenize.Options{
+		Format: w.Format, Params: params, Repeat: !s.Dedup,
+		Chat:     s.Chat == "on" || s.Chat == "auto" && tokenize.DefaultChat(w.Format),
+		Progress: func(done int) { progress.show(fmt.Sprintf("tokenizing %s %d/%d", w.Name, done, params.Requests)) },
+	}
+	if w.Format == dataset.TokenIDs {
+		return tokenize.Prompts(ctx, nil, samples, options)
+	}
+	rows, _, err := recipe.Select("baseline", recipe.Mini{Model: model})
+	if err != nil {
+		return nil, err
+	}
+	server, err := rows[0].Start(ctx, row.Env{BlockSize: params.BlockSize, Concurrency: 1, Log: io.Discard})
+	if err != nil {
+		return nil, fmt.Errorf("starting an engine to tokenize with: %w", err)
+	}
+	defer func() {
+		closing, cancel := closeContext()
+		defer cancel()
+		if closed := server.Close(closing); err == nil {
+			err = closed
+		}
+	}()
+	return tokenize.Prompts(ctx, server.Tokenizer, samples, options)
+}
+
+// textsFor is the data set of a test's cell: the run's own, or the text that
+// ships.
+func textsFor(tb testing.TB, w fixtures.Workload, params fixtures.Params, model string) *fixtures.Texts {
+	tb.Helper()
+	samples := current.selection.samples
+	if samples == nil {
+		var err error
+		samples, err = fixtures.ShippedText()
+		require.NoError(tb, err)
+	}
+	texts, err := settings.textsOf(tb.Context(), w, samples, params, model, &progress{})
+	require.NoError(tb, err)
+	return texts
+}
