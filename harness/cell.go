@@ -83,8 +83,8 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	state.sharing = server
 	config := run.Config{
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
-		Arrivals: s.selection.arrivals.schedule(),
-		Exact:    true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
+		Arrivals: s.selection.arrivals.schedule(), Replay: s.selection.arrivals.replay,
+		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },

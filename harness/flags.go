@@ -18,6 +18,9 @@ type Settings struct {
 	Concurrency int
 	Rate        string
 	Burstiness  float64
+	TimeScale   float64
+	LengthScale float64
+	Window      string
 	InputLen    int
 	OutputLen   int
 	Seed        uint64
@@ -47,8 +50,11 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	own.IntVar(&s.Requests, "requests", 8, "requests per pass")
 	own.IntVar(&s.Concurrency, "concurrency", 2, "requests in flight at most")
-	own.StringVar(&s.Rate, "rate", closedLoop, "requests per second of an open loop; inf: a closed loop, in which the next request starts when one ends")
+	own.StringVar(&s.Rate, "rate", closedLoop, "requests per second of an open loop; trace: the arrivals of the trace; inf: a closed loop, in which the next request starts when one ends")
 	own.Float64Var(&s.Burstiness, "burstiness", 1, "shape of the intervals of -rate: 1 Poisson, less comes in bursts, more is more regular, inf constant")
+	own.Float64Var(&s.TimeScale, "timescale", 1, "how many times as fast -rate=trace replays the arrivals")
+	own.Float64Var(&s.LengthScale, "lengthscale", 0, "factor of all lengths of a trace; 0: a hash id becomes a block of the cache, and never more than it was")
+	own.StringVar(&s.Window, "window", "", "part of a trace, FROM:TO as times since its start, e.g. 30s:2m; empty: all of it")
 	own.IntVar(&s.InputLen, "inputlen", 1024, "prompt tokens per request, where the workload does not say itself")
 	own.IntVar(&s.OutputLen, "outputlen", 64, "tokens to generate per request, where the workload does not say itself")
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")

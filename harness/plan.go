@@ -20,6 +20,7 @@ func (s *session) configLines() []string {
 		"model: " + s.settings.Model,
 		fmt.Sprintf("concurrency: %d", s.settings.Concurrency),
 		"rate: " + s.selection.arrivals.String(),
+		"trace: " + s.settings.traceLine(),
 		fmt.Sprintf("requests: %d", s.settings.Requests),
 		fmt.Sprintf("inputlen: %d", s.settings.InputLen),
 		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),

@@ -76,6 +76,11 @@ func (s *Settings) resolve() (selection, error) {
 		}
 	}
 	sel.arrivals = s.parseArrivals(wrong)
+	window, err := parseWindow(s.Window)
+	if err != nil {
+		wrong("window", s.Window, "%w", err)
+	}
+	s.checkTraces(&sel, wrong)
 	if err := s.readData(&sel); err != nil {
 		errs = append(errs, err)
 	}
@@ -92,6 +97,7 @@ func (s *Settings) resolve() (selection, error) {
 	sel.params = fixtures.Params{
 		Requests: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen, BlockSize: s.BlockSize,
 		Context: cmp.Or(s.ContextLen, model.Context), Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
+		LengthScale: s.LengthScale, Window: window,
 	}
 	return sel, nil
 }
@@ -229,7 +235,7 @@ func checkStack(stack string) error {
 
 func selectWorkloads(list string) ([]fixtures.Workload, error) {
 	if list == "all" {
-		return slices.DeleteFunc(fixtures.Workloads(), func(w fixtures.Workload) bool { return w.NeedsFile }), nil
+		return slices.DeleteFunc(fixtures.Workloads(), func(w fixtures.Workload) bool { return w.NeedsFile || w.Beyond }), nil
 	}
 	var selected []fixtures.Workload
 	seen := make(map[string]bool)

@@ -27,6 +27,8 @@ type TestCell struct {
 	InputLen    int            // default 3.5 blocks
 	OutputLen   int            // default 32: the least that can be called identical
 	Arrivals    *load.Arrivals // default: a closed loop
+	Replay      float64        // speed at which the workload's own arrivals are replayed; 0: they are not
+	LengthScale float64        // of a trace
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
 	L1Units     int           // L1 in blocks, in place of a share
@@ -80,6 +82,9 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	if a := spec.Arrivals; a != nil {
 		config.Arrivals = func(requests []fixtures.Request) load.Schedule { return a.Schedule(len(requests)) }
 	}
+	if spec.Replay > 0 {
+		config.Arrivals, config.Replay = arrivals{replay: true, speed: spec.Replay}.schedule(), true
+	}
 	if spec.Results != "" {
 		config.Artifacts = mustCreate(tb, spec.Results).Cell(spec.Row, blockSize, workload.Name)
 	}
@@ -93,7 +98,7 @@ func testModel(tb testing.TB, spec TestCell) (string, fixtures.Params) {
 	params := fixtures.Params{
 		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
 		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
-		Seed: settings.Seed, Nonce: tb.Name(),
+		Seed: settings.Seed, Nonce: tb.Name(), LengthScale: spec.LengthScale,
 	}
 	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
 	require.NoError(tb, err)

@@ -100,3 +100,16 @@ func (s Schedule) Rate() float64 {
 	}
 	return float64(len(s)-1) / (s[len(s)-1] - s[0]).Seconds()
 }
+
+// Replay is the schedule of recorded arrivals, speed times as fast: each is due
+// at its own time over speed. It panics unless speed is above 0 and finite.
+func Replay(arrivals []time.Duration, speed float64) Schedule {
+	if !(speed > 0) || math.IsInf(speed, 0) {
+		panic(fmt.Sprintf("load: a replay %v times as fast, want a finite speed above 0", speed))
+	}
+	schedule := make(Schedule, len(arrivals))
+	for i, at := range arrivals {
+		schedule[i] = time.Duration(min(at.Seconds()/speed, maxOffset) * float64(time.Second))
+	}
+	return schedule
+}

@@ -117,3 +117,13 @@ func TestRateOfASchedule(t *testing.T) {
 		require.True(t, math.IsInf(s.Rate(), 1))
 	}
 }
+
+func TestReplay(t *testing.T) {
+	arrivals := []time.Duration{0, time.Second, time.Second, 3 * time.Second}
+	require.Equal(t, Schedule{0, time.Second, time.Second, 3 * time.Second}, Replay(arrivals, 1))
+	require.Equal(t, Schedule{0, 250 * time.Millisecond, 250 * time.Millisecond, 750 * time.Millisecond}, Replay(arrivals, 4))
+	require.NoError(t, Replay([]time.Duration{0, math.MaxInt64}, 1e-9).check(2))
+	for _, speed := range []float64{0, -1, math.Inf(1), math.NaN()} {
+		require.Panics(t, func() { Replay(arrivals, speed) })
+	}
+}
