@@ -85,10 +85,14 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
 		Arrivals: s.selection.arrivals.schedule(), Replay: s.selection.arrivals.replay,
 		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
+		Sampling:  run.Sampling{Temperature: s.settings.Temperature, TopP: s.settings.TopP, Seed: s.settings.Seed},
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
 		Timed:     func(running bool) { state.timed(running) },
 		Progress:  s.progress.show,
+	}
+	if s.artifacts != nil {
+		config.Manifest, config.Prepared = s.services(server), s.selection.prepared[w.Name]
 	}
 	state.cell = run.NewCell(server, config.For(shared.row))
 	proof, findings, err := state.cell.Proof(s.ctx)
@@ -144,6 +148,7 @@ func (c *Cell) Cycle(b *testing.B) {
 	c.results = append(c.results, result)
 	c.state.table.add(result, c.state.proof)
 	c.sample(b, result)
+	c.summarize(result)
 	if grade := c.grade(result); c.session.settings.Require && grade != verdict.Proven {
 		b.Fatalf("-require: cycle %d is %s, not proven: verdict of the proof is %s", result.Cycle, grade, c.state.proof.Verdict)
 	}

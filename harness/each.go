@@ -105,6 +105,7 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	}
 	env := row.Env{
 		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: log, CacheBytes: s.selection.cacheBytes,
+		MaxSeqs: s.settings.MaxSeqs, Stall: s.settings.Timeout,
 	}
 	if b := shared.budgets; b != nil {
 		shared.directory = filepath.Join(s.artifacts.Dir, "l2")
@@ -169,6 +170,9 @@ func (s *session) addRow(server *row.Server, workload string) error {
 		BlockSize: s.settings.BlockSize, Endpoints: endpoints,
 		Law: server.Law.Name, Facts: server.Facts,
 	})
+	if err := s.artifacts.WriteServiceManifest(server.Row, workload, s.services(server)); err != nil {
+		return err
+	}
 	return s.artifacts.WriteManifest(s.manifest)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // Settings are the suite's flags. A flag beats its KVPROOF_ variable (upper
@@ -31,6 +32,12 @@ type Settings struct {
 	Chat        string
 	Dedup       bool
 	ContextLen  int
+	Temperature float64
+	TopP        float64
+	MaxSeqs     int
+	MaxL1       string
+	MaxL2       string
+	Timeout     time.Duration
 	Results     string
 	Evict       bool
 	Require     bool
@@ -65,6 +72,12 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")
 	own.BoolVar(&s.Dedup, "dedup", true, "leave out samples of a data set about a context that an earlier one had")
 	own.IntVar(&s.ContextLen, "contextlen", 0, "tokens of prompt and output at most; longer prompts of a data set are left out; 0: the model's context")
+	own.Float64Var(&s.Temperature, "temperature", 0, "of the sampling, whose seed is -seed; 0: the likeliest token")
+	own.Float64Var(&s.TopP, "topp", 1, "share of the likeliest tokens that is sampled from")
+	own.IntVar(&s.MaxSeqs, "maxseqs", 0, "requests that the engine computes at one time; 0: as many as -concurrency")
+	own.StringVar(&s.MaxL1, "maxl1", "", "most memory for the L1 of a cache under -evict, e.g. 80gib; it only lowers what the machine allows")
+	own.StringVar(&s.MaxL2, "maxl2", "", "most disk for its L2, likewise")
+	own.DurationVar(&s.Timeout, "requesttimeout", time.Minute, "longest wait for the next byte of an answer")
 	own.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
 	own.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
 	own.BoolVar(&s.Require, "require", false, "fail on anything that is missing or not proven, instead of skipping or saying so")

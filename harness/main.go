@@ -170,6 +170,9 @@ func (s *session) begin() error {
 	if err := s.artifacts.WriteManifest(s.manifest); err != nil {
 		return err
 	}
+	if err := s.artifacts.WritePrepared(s.selection.prepared); err != nil {
+		return err
+	}
 	if err := s.printPlan(os.Stdout); err != nil {
 		return err
 	}
@@ -199,6 +202,10 @@ func (s *session) end() (code int) {
 	}
 	s.progress.clear()
 	if len(s.table) > 0 {
+		if err := s.printSummaries(os.Stdout); err != nil {
+			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+			code = 1
+		}
 		printTable(os.Stdout, s.table)
 		fmt.Println("# artifacts:", s.where())
 	}

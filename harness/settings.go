@@ -26,9 +26,11 @@ type selection struct {
 	samples      []dataset.Sample // of the workload of text, before they are token ids
 	params       fixtures.Params
 	arrivals     arrivals
-	plans        map[string]fixtures.Plan    // by workload
-	budgets      map[string]fixtures.Budgets // of the caches' tiers under -evict, by workload
-	cacheBytes   int64                       // that a cache must keep without -evict
+	plans        map[string]fixtures.Plan     // by workload
+	prepared     map[string]artifact.Prepared // by workload
+	budgets      map[string]fixtures.Budgets  // of the caches' tiers under -evict, by workload
+	cacheBytes   int64                        // that a cache must keep without -evict
+	maxL1, maxL2 int64                        // bytes; 0: what the machine allows
 	results      string
 }
 
@@ -87,6 +89,7 @@ func (s *Settings) resolve() (selection, error) {
 	if s.ContextLen < 0 || s.ContextLen > model.Context {
 		wrong("contextlen", s.ContextLen, "want 1 to %d, the context of the model, or 0 for that", model.Context)
 	}
+	sel.maxL1, sel.maxL2 = s.checkLimits(wrong)
 	if sel.results, err = resultsDirectory(s.Results); err != nil {
 		wrong("results", s.Results, "%w", err)
 	}
@@ -152,11 +155,13 @@ func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 	if err != nil {
 		return err
 	}
+	limits.MaxL1, limits.MaxL2 = sel.maxL1, sel.maxL2
 	memory, err := host.ReadMemory()
 	if err != nil {
 		return err
 	}
 	sel.budgets = make(map[string]fixtures.Budgets)
+	sel.prepared = make(map[string]artifact.Prepared)
 	var errs []error
 	for _, w := range sel.workloads {
 		if _, planned := sel.plans[w.Name]; !planned {
@@ -164,6 +169,9 @@ func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 		}
 		set, err := fixtures.CountBlocks(sel.plans[w.Name], s.BlockSize)
 		if err != nil {
+			return err
+		}
+		if sel.prepared[w.Name], err = s.prepared(sel.plans[w.Name], set, slot, sel.params); err != nil {
 			return err
 		}
 		if s.Evict {

@@ -24,6 +24,7 @@ type tableRow struct {
 	grade             verdict.Grade
 	labels            []row.Label
 	failure           string
+	summary           *summary // of its last cycle
 }
 
 func (s *session) newTableRow(backend, workload string) *tableRow {

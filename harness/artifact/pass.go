@@ -50,7 +50,15 @@ type Summary struct {
 	CompletionTokens  int      `json:"completion_tokens_total"`
 	PhaseElapsed      *float64 `json:"phase_elapsed_ms"`
 	PromptTokPerS     *float64 `json:"phase_prompt_tok_per_s"`
-	BackendHitRate    *float64 `json:"backend_server_cache_hit_rate"`
+	RequestsElapsed   *float64 `json:"all_requests_elapsed_ms"` // phase_elapsed_ms under its older name
+	CacheHits         *int     `json:"cache_hits"`              // null, as in each request
+	CacheChunks       *int     `json:"cache_chunks_total"`
+	TraceHitRate      *float64 `json:"http_trace_cache_hit_rate"`
+	AnswerAccuracy    *float64 `json:"answer_contains_accuracy"`            // null where no right answer is known
+	ExternalHitRate   *float64 `json:"vllm_external_prefix_cache_hit_rate"` // of the engine's connector
+	BackendHitRate    *float64 `json:"backend_server_cache_hit_rate"`       // of the cache server, in tokens
+	UploadedDocuments int      `json:"uploaded_documents,omitempty"`        // before the pass
+	UploadMS          *float64 `json:"upload_ms,omitempty"`
 	PeakInFlight      int      `json:"peak_in_flight"`
 	UsageCachedTokens *int     `json:"usage_cached_tokens"` // null if any request did not say
 }
@@ -89,6 +97,7 @@ func Summarize(timelines []row.Timeline, elapsed time.Duration, peak int) Summar
 	if known {
 		s.UsageCachedTokens = &cached
 	}
+	s.RequestsElapsed = s.PhaseElapsed
 	return s
 }
 

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -38,7 +39,7 @@ type Request struct {
 // NewRequest records what a request of workload did.
 func NewRequest(workload string, r fixtures.Request, t row.Timeline) Request {
 	record := Request{
-		SampleID: r.Index, Dataset: workload, GeneratedText: t.Text, Error: t.Err,
+		SampleID: r.Index, Dataset: cmp.Or(r.Source, workload), GeneratedText: t.Text, Error: t.Err,
 		RequestID: t.ID, Group: r.Group, Status: t.Status, HTTP: t.HTTP,
 		FinishReason: t.FinishReason, TokenIDs: t.Tokens,
 		TTFT: milliseconds(t.TTFT()), Latency: milliseconds(t.E2E()),

@@ -11,6 +11,7 @@ import (
 type sampling struct {
 	Model          string        `json:"model"`
 	Temperature    float64       `json:"temperature"`
+	TopP           float64       `json:"top_p,omitempty"`
 	Seed           int64         `json:"seed"`
 	Stream         bool          `json:"stream"`
 	StreamOptions  streamOptions `json:"stream_options"`
@@ -48,6 +49,7 @@ func (c *Client) completion(q row.Request) completionBody {
 		Logprobs:  q.Logprobs,
 		Stop:      q.Stop,
 	}
+	body.TopP = q.TopP
 	if q.SkipReuse {
 		body.KVTransferParams = c.skip
 	}

@@ -91,7 +91,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	closers := []func(){client.Close, admin.CloseIdleConnections}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
-		server.Probes = append(server.Probes, probe.New(backendProbe, e.Backend+"/metrics", admin))
+		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, e.Backend+"/metrics", admin)))
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
 	}
 	if env.Tiers != nil && s.tier != nil {

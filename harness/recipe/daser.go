@@ -186,6 +186,9 @@ func (c *chunkClient) Do(ctx context.Context, r row.Request) row.Timeline {
 	parameters := map[string]any{
 		"max_tokens": r.MaxTokens, "temperature": r.Temperature, "seed": r.Seed, "ignore_eos": r.IgnoreEOS, "return_token_ids": true,
 	}
+	if r.TopP > 0 {
+		parameters["top_p"] = r.TopP
+	}
 	if r.Logprobs > 0 {
 		parameters["logprobs"] = r.Logprobs
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/kvproof/kvproof/harness/row"
 )
 
 // An lmcacheServer is LMCache's multiprocess server, seen through its HTTP side.
@@ -56,23 +58,55 @@ func (m storageManager) quiet() bool { return m == storageManager{} }
 // is not quiet.
 func readStatus(ctx context.Context, client *http.Client, base string) (status, error) {
 	var s status
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
-	if err != nil {
+	if err := getStatus(ctx, client, base, &s); err != nil {
 		return s, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return s, fmt.Errorf("reading the cache server's status: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("reading the cache server's status: GET %s/status: %s", base, response.Status)
-	}
-	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("reading the cache server's status: %w", err)
 	}
 	if s.Storage == nil {
 		return s, fmt.Errorf("reading the cache server's status: GET %s/status has no storage_manager", base)
 	}
 	return s, nil
+}
+
+func getStatus(ctx context.Context, client *http.Client, base string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("reading the cache server's status: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("reading the cache server's status: GET %s/status: %s", base, response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("reading the cache server's status: %w", err)
+	}
+	return nil
+}
+
+// withStatus adds LMCache's status page to the snapshots of its counters:
+// releases without token counters may have them there.
+func withStatus(b backend, counters row.Probe) row.Probe {
+	if l, ok := b.(lmcacheServer); ok {
+		return statusProbe{Probe: counters, server: l}
+	}
+	return counters
+}
+
+type statusProbe struct {
+	row.Probe
+	server lmcacheServer
+}
+
+// Snapshot fails where the status cannot be read: what is unreachable is not
+// quiet, and no witness.
+func (p statusProbe) Snapshot(ctx context.Context) (row.Snapshot, error) {
+	snapshot, err := p.Probe.Snapshot(ctx)
+	if err != nil {
+		return snapshot, err
+	}
+	err = getStatus(ctx, p.server.http, p.server.base, &snapshot.Status)
+	return snapshot, err
 }

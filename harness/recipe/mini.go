@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -52,7 +53,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		return nil, err
 	}
 	sized := mini.Config{
-		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: env.Concurrency,
+		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: cmp.Or(env.MaxSeqs, env.Concurrency),
 		Faults: r.stack.Faults, Log: env.Log, Prefix: []int32{}, // prompts are the plan's, token for token
 	}
 	switch {
@@ -76,6 +77,9 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		},
 		Work:  workOf(stack.Model()),
 		Close: stack.Close,
+	}
+	if r.tier != nil && env.Tiers == nil {
+		maps.Copy(endpoints.Facts, tierFacts(row.Tiers{L1Bytes: sized.L1Bytes}))
 	}
 	if check := stack.KVCheck(); check != nil && r.Supports(row.Lossy) {
 		endpoints.KVCheck = miniKVCheck{check}

@@ -39,6 +39,7 @@ type Row interface {
 type Env struct {
 	BlockSize   int           // B, to be passed to every service
 	Concurrency int           // requests in flight at most
+	MaxSeqs     int           // requests that the engine computes at one time; 0: as many as are in flight
 	Log         io.Writer     // log lines of the services
 	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
 	CacheBytes  int64         // of KV that a cache must keep without evicting; 0: the stack's default is enough
@@ -142,6 +143,7 @@ type Series struct {
 type Snapshot struct {
 	Probe  string   `json:"probe"`
 	Series []Series `json:"series"`
+	Status any      `json:"status,omitempty"` // its status page, decoded from JSON; nil: it has none
 }
 
 // A State says what a count is worth.

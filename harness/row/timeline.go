@@ -13,7 +13,8 @@ type Request struct {
 	MaxTokens   int
 	IgnoreEOS   bool
 	Temperature float64
-	Seed        uint64
+	TopP        float64         // 0: not sent, which is 1
+	Seed        uint64          // of the sampling
 	Logprobs    int             // top logprobs per token; 0: none
 	CacheSalt   string          // empty: not sent
 	Stop        []int32         // ids that end the output; nil: not sent

@@ -23,6 +23,7 @@ type Result struct {
 	KV         row.KVReport // of rows whose delivered KV can be looked at
 	Labels     []row.Label
 	Findings   []row.Finding
+	Record     artifact.Results // of a cycle that is kept and went to its end
 }
 
 // Grade is what the numbers of the cycle are worth before the proof is
@@ -123,7 +124,11 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 		against = y.result.Reference
 	}
 	y.compare(against)
-	return nil
+	if y.proof || y.record == nil {
+		return nil
+	}
+	y.result.Record = y.results()
+	return y.record.WriteResults(y.result.Record)
 }
 
 // upload stores the documents of the plan, where that is not what requests do.

@@ -10,7 +10,6 @@ import (
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/load"
-	"github.com/kvproof/kvproof/harness/probe"
 	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/verdict"
 )
@@ -29,6 +28,9 @@ type Pass struct {
 	PromptTokens int
 	Witnesses    []verdict.Line
 	Findings     []row.Finding
+
+	record  artifact.Pass
+	metrics artifact.PhaseMetrics
 }
 
 // HitPercent is the share of the prompt tokens that usage reports as cached.
@@ -95,7 +97,8 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)
 		p.Findings = append(p.Findings, y.worked(&p, before, after)...)
 	}
-	if err := y.record.WritePass(phase, y.passRecord(p, report, before, after)); err != nil {
+	p.record = y.passRecord(&p, report, before, after)
+	if err := y.record.WritePass(phase, p.record); err != nil {
 		return p, err
 	}
 	return p, ctx.Err()
@@ -154,10 +157,12 @@ func (c *Cell) snapshots(ctx context.Context, phase string) (map[string]row.Snap
 	return read, findings
 }
 
-func (c *Cell) passRecord(p Pass, report load.Report, before, after map[string]row.Snapshot) artifact.Pass {
-	ratios := probe.HitRatios(before, after)
+func (c *Cell) passRecord(p *Pass, report load.Report, before, after map[string]row.Snapshot) artifact.Pass {
+	metrics, ratios := Metrics(before, after)
+	p.metrics = metrics
 	summary := artifact.Summarize(p.Timelines, p.Elapsed, report.Peak)
 	summary.BackendHitRate = ratios.BackendServerCacheHitRate
+	summary.ExternalHitRate = ratios.Candidates["vllm_external_prefix"].Rate
 	if p.Offered > 0 && !math.IsInf(p.Offered, 1) {
 		summary.OfferedReqPerS = &p.Offered
 	}
@@ -182,6 +187,8 @@ func (y *cycle) requests(phase string, plan fixtures.Plan) []row.Request {
 	id := fmt.Sprintf("%s-%s-%d", y.server.Row, plan.Workload, y.params.Cycle)
 	sent := requests(id, phase, plan.Requests, y.logprobs)
 	for i := range sent {
+		how := y.config.Sampling
+		sent[i].Temperature, sent[i].TopP, sent[i].Seed = how.Temperature, how.TopP, how.Seed
 		sent[i].SkipReuse = phase == "cold" && y.server.Upload != nil || phase == "reference" && y.config.SkipReuse
 	}
 	return sent

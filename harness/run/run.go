@@ -42,15 +42,26 @@ type Config struct {
 	SkipReuse bool // a request can be answered without the cache
 	Salts     bool // requests with different salts share nothing
 
-	Before        []fixtures.Request // what the store was given before the cell, e.g. a warm-up
-	ProofRequests int                // requests of the proof at most
-	ResetTimeout  time.Duration      // how long a reset may be refused; 0: half a minute
-	Answers       *Answers           // shared by the rows of a run; nil: rows are not held to each other
-	Artifacts     *artifact.Cell     // nil: nothing is written
-	Command       []string           // for the repro folder
+	Sampling Sampling // of the timed passes and the proof alike
+
+	Before        []fixtures.Request       // what the store was given before the cell, e.g. a warm-up
+	ProofRequests int                      // requests of the proof at most
+	ResetTimeout  time.Duration            // how long a reset may be refused; 0: half a minute
+	Answers       *Answers                 // shared by the rows of a run; nil: rows are not held to each other
+	Artifacts     *artifact.Cell           // nil: nothing is written
+	Command       []string                 // for the repro folder
+	Manifest      artifact.ServiceManifest // of the row, for results.json
+	Prepared      artifact.Prepared        // of the workload, for results.json
 
 	Timed    func(running bool) // brackets the requests of a pass; nil: nobody measures
 	Progress func(line string)  // nil: nobody watches
+}
+
+// Sampling is how tokens are chosen; its zero value takes the likeliest.
+type Sampling struct {
+	Temperature float64
+	TopP        float64 // 0: as 1
+	Seed        uint64
 }
 
 // For is the configuration for a row: what it declares about itself.
