@@ -94,13 +94,20 @@ func mapFile(f *os.File, name string, size int, prepare func() error) (*Segment,
 }
 
 // Populate faults every page in, so that no later access pays for it.
-func (s *Segment) Populate() error {
-	err := unix.Madvise(s.bytes, unix.MADV_POPULATE_WRITE)
-	if errors.Is(err, unix.EINVAL) { // kernels before 5.14
-		for i := 0; i < len(s.bytes); i += os.Getpagesize() {
-			b := &s.bytes[i]
-			*b += 0
+func (s *Segment) Populate() error { return s.PopulateRange(0, len(s.bytes)) }
+
+// PopulateRange faults the pages of n bytes at offset in.
+func (s *Segment) PopulateRange(offset, n int) error {
+	page := os.Getpagesize()
+	start := offset / page * page
+	part := s.bytes[start : offset+n]
+	err := unix.Madvise(part, unix.MADV_POPULATE_WRITE)
+	if errors.Is(err, unix.EINVAL) { // kernels before 5.14: read a byte of each
+		var sum byte
+		for i := 0; i < len(part); i += page {
+			sum += part[i]
 		}
+		_ = sum
 		return nil
 	}
 	if err != nil {

@@ -14,6 +14,9 @@ func Open(string, int) (*Segment, error) { return nil, ErrUnsupported }
 // Populate faults every page in.
 func (s *Segment) Populate() error { return ErrUnsupported }
 
+// PopulateRange faults the pages of n bytes at offset in.
+func (s *Segment) PopulateRange(offset, n int) error { return ErrUnsupported }
+
 // Unlink removes the name.
 func (s *Segment) Unlink() error { return ErrUnsupported }
 
