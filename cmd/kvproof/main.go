@@ -34,6 +34,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"mini", "serve the miniature stack: an engine that really computes, and its store", runMini},
+		{"cachebench", "measure a cache server of LMCache, and compare every byte that comes back", runCacheBench},
 		{"version", "print what this binary was built from", runVersion},
 	}
 }
@@ -69,9 +70,9 @@ func usage(w io.Writer) {
 	say(w, "kvproof proves that a KV-cache hit is fast and right. Its benchmarks run with\n"+
 		"go test in bench_test; this command is for what is not a benchmark.\n\nusage: kvproof COMMAND [FLAGS]\n\n")
 	for _, c := range commands() {
-		say(w, "  %-8s %s\n", c.name, c.about)
+		say(w, "  %-10s %s\n", c.name, c.about)
 	}
-	say(w, "  %-8s %s\n", "help", "print this, or the flags of a command: kvproof help mini")
+	say(w, "  %-10s %s\n", "help", "print this, or the flags of a command: kvproof help mini")
 }
 
 // say writes for a person. A terminal that is gone cannot be told so.

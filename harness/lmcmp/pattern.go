@@ -24,6 +24,9 @@ func patternOf(c Content, layer, plane, position int) pattern {
 	return pattern(mix(x + uint64(position)*golden))
 }
 
+// Mix spreads x over 64 bits.
+func Mix(x uint64) uint64 { return mix(x + golden) }
+
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -33,6 +33,10 @@ const (
 	StaleCache            Code = "stale-cache"              // KV of other weights was served
 	BlockSizeIgnored      Code = "block-size-ignored"       // a server runs with another block size than asked
 	LoadNotDelivered      Code = "load-not-delivered"       // fewer requests in flight than asked for
+	ChecksumDiffers       Code = "checksum-differs"         // the cache server's checksums of registered memory are not the client's
+	LocksLeaked           Code = "locks-leaked"             // objects stay locked for readers that are done
+	StrayReply            Code = "stray-reply"              // a reply that came twice, or after its deadline
+	UnregisterFailed      Code = "unregister-failed"        // a cache server may still hold a client's memory
 	ServerDied            Code = "server-died"              // connection refused or reset, or health gone
 )
 
