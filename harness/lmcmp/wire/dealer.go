@@ -93,40 +93,6 @@ func (d *Dealer) Call(ctx context.Context, r Request, result any) (bool, error) 
 	return true, nil
 }
 
-var errPatience = errors.New("patience has ended")
-
-// Connect dials now, so that a first call does not pay for it.
-func (d *Dealer) Connect(ctx context.Context) error {
-	_, err := d.connect(ctx)
-	return err
-}
-
-func (d *Dealer) connect(ctx context.Context) (*Conn, error) {
-	d.dialing.Lock()
-	defer d.dialing.Unlock()
-	d.mu.Lock()
-	conn, closed := d.conn, d.closed
-	d.mu.Unlock()
-	if closed {
-		return nil, ErrClosed
-	}
-	if conn != nil {
-		return conn, nil
-	}
-	conn, err := Dial(ctx, d.endpoint)
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		_ = conn.Close()
-		return nil, ErrClosed
-	}
-	d.conn = conn
-	return conn, nil
-}
-
 // send registers a waiter and writes the request.
 func (d *Dealer) send(ctx context.Context, conn *Conn, r Request) (uint64, *waiter, error) {
 	w := &waiter{op: r.Op(), wake: make(chan struct{}, 1)}

@@ -43,3 +43,5 @@ func IsTimeout(err error) bool {
 	var network net.Error
 	return errors.As(err, &timeout) || errors.As(err, &network) && network.Timeout()
 }
+
+var errPatience = errors.New("patience has ended")
