@@ -19,8 +19,11 @@ func TestFaults(t *testing.T) {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
 			spec := harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}}
-			if f == fault.FullHitSkipsLast {
+			switch f {
+			case fault.FullHitSkipsLast:
 				spec.InputLen = 2 * settings.BlockSize
+			case fault.NumericNoise:
+				spec.Inexact, spec.Requests, spec.OutputLen = true, 8, 64
 			}
 			if f == fault.Stall {
 				spec.Stall = time.Second
@@ -30,7 +33,11 @@ func TestFaults(t *testing.T) {
 			if len(findings) == 0 {
 				findings = everything(t, cell)
 			}
-			if len(f.Findings()) == 0 {
+			switch {
+			case f == fault.NumericNoise:
+				requireTied(t, findings)
+				return
+			case len(f.Findings()) == 0:
 				require.Empty(t, findings)
 				return
 			}

@@ -75,6 +75,10 @@ func timer(b *testing.B) func(running bool) {
 func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cellState) error {
 	state.workload = w.Name
 	state.table = s.newTableRow(shared.row.Name(), w.Name)
+	if err := s.ensureControls(); err != nil {
+		state.table.fail("no controls")
+		return err
+	}
 	server, err := shared.start()
 	if err != nil {
 		state.table.fail("did not start")
@@ -84,7 +88,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	config := run.Config{
 		Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
 		Arrivals: s.selection.arrivals.schedule(), Replay: s.selection.arrivals.replay,
-		Exact: true, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
+		Exact: s.selection.exact, Controls: &s.controls, ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
 		Sampling:  run.Sampling{Temperature: s.settings.Temperature, TopP: s.settings.TopP, Seed: s.settings.Seed},
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
@@ -110,8 +114,11 @@ func (s *session) inFlight() int { return min(s.settings.Concurrency, s.settings
 // proofRequests is the part of a plan that the proof covers: all of it where
 // less would fit into the first tier.
 func (s *session) proofRequests() int {
-	if s.settings.Evict {
+	switch {
+	case s.settings.Evict:
 		return s.settings.Requests
+	case !s.selection.exact:
+		return inexactProofRequests
 	}
 	return proofRequests
 }

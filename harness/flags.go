@@ -41,6 +41,7 @@ type Settings struct {
 	Results     string
 	Evict       bool
 	Require     bool
+	Strict      bool
 
 	own  *flag.FlagSet // these flags and no others
 	errs []error       // variables that do not parse
@@ -80,6 +81,7 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.DurationVar(&s.Timeout, "requesttimeout", time.Minute, "longest wait for the next byte of an answer")
 	own.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
 	own.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
+	own.BoolVar(&s.Strict, "strict", false, "any difference between cold and warm outputs is a fault, on every engine (vLLM: with VLLM_BATCH_INVARIANT=1)")
 	own.BoolVar(&s.Require, "require", false, "fail on anything that is missing or not proven, instead of skipping or saying so")
 	own.VisitAll(func(f *flag.Flag) {
 		flags.Var(f.Value, f.Name, f.Usage)

@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -141,7 +142,12 @@ type session struct {
 	manifest  artifact.Manifest
 	table     []*tableRow
 	answers   run.Answers // of the baseline, for the other rows
-	servers   []*sharedServer
+
+	controls       run.Controls // where equal inputs need not give equal bits
+	controlling    sync.Once
+	controlFailure error
+
+	servers []*sharedServer
 }
 
 var current *session

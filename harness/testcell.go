@@ -33,6 +33,8 @@ type TestCell struct {
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
 	L1Units     int           // L1 in blocks, in place of a share
 	NoL2        bool          // what leaves L1 is gone
+	Inexact     bool          // equal inputs need not give equal bits: controls decide
+	Controls    *run.Controls // shared by cells; nil: each has its own
 	Results     string        // directory for artifacts; empty: none
 	Stall       time.Duration // default 20 s: a busy machine is no stall
 }
@@ -77,7 +79,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 	})
 	config := run.Config{
 		Workload: workload, Params: params, Concurrency: concurrency,
-		Exact: true, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,
+		Exact: !spec.Inexact, Controls: spec.Controls, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,
 	}
 	if a := spec.Arrivals; a != nil {
 		config.Arrivals = func(requests []fixtures.Request) load.Schedule { return a.Schedule(len(requests)) }

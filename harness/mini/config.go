@@ -130,6 +130,14 @@ func (c Config) engineBlockSize() int {
 	return 2 * c.BlockSize
 }
 
+// noise is how far logits move: enough to turn a choice here and there.
+func (c Config) noise() float64 {
+	if slices.Contains(c.Faults, fault.NumericNoise) {
+		return 0.005
+	}
+	return 0
+}
+
 // chunk is the store's chunk: B, or the next multiple of the engine's block.
 func (c Config) chunk() int { return max(c.BlockSize, c.engineBlockSize()) }
 

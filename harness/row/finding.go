@@ -30,6 +30,8 @@ const (
 	LogprobShift          Code = "logprob-shift"            // tokens agree, logprobs before any divergence moved
 	LogprobNull           Code = "logprob-null"             // a null logprob: not finite in the model
 	KVDiffers             Code = "kv-differs"               // delivered KV is not what the model computes for its tokens
+	TiedTooOften          Code = "tied-too-often"           // so many outputs part at ties that they show nothing
+	ControlRefused        Code = "control-refused"          // what was to show how outputs differ without a fault used a cache
 	StaleCache            Code = "stale-cache"              // KV of other weights was served
 	BlockSizeIgnored      Code = "block-size-ignored"       // a server runs with another block size than asked
 	LoadNotDelivered      Code = "load-not-delivered"       // fewer requests in flight than asked for

@@ -71,16 +71,10 @@ type cycle struct {
 // run makes the plan, runs both passes over it and keeps what they showed.
 func (c *Cell) run(ctx context.Context, y *cycle) (Result, []row.Finding, error) {
 	y.result.Cycle = y.params.Cycle
-	plan, err := c.config.Workload.Plan(y.params)
-	if err != nil {
-		return y.result, nil, fmt.Errorf("planning %s: %w", c.config.Workload.Name, err)
+	if err := y.planned(); err != nil {
+		return y.result, nil, err
 	}
-	if y.proof {
-		lengthen(plan.Requests, y.params.Context)
-		lengthen(plan.Warm, y.params.Context)
-	}
-	y.plan, y.cache = plan, c.oracles()
-	err = y.passes(ctx)
+	err := y.passes(ctx)
 	if err == nil {
 		err = y.keepFindings()
 	}
@@ -88,6 +82,20 @@ func (c *Cell) run(ctx context.Context, y *cycle) (Result, []row.Finding, error)
 		err = ctx.Err()
 	}
 	return y.result, y.result.Findings, err
+}
+
+// planned makes the plan and the oracles.
+func (y *cycle) planned() error {
+	plan, err := y.config.Workload.Plan(y.params)
+	if err != nil {
+		return fmt.Errorf("planning %s: %w", y.config.Workload.Name, err)
+	}
+	if y.proof {
+		lengthen(plan.Requests, y.params.Context)
+		lengthen(plan.Warm, y.params.Context)
+	}
+	y.plan, y.cache = plan, y.oracles()
+	return nil
 }
 
 // passes stops at the first phase that cannot be built upon: a warm pass over
@@ -105,6 +113,9 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 		return err
 	}
 	y.found(y.config.Answers.cold(y.config, y.server.Row, y.params.Cycle, y.result.Cold)...)
+	if err := y.needControl(ctx); err != nil || len(y.result.Findings) > 0 {
+		return err
+	}
 	y.cache.store(y.plan)
 	if y.result.Warm, err = y.pass(ctx, "warm", y.plan.Again()); err != nil || y.result.Warm.failed() {
 		return err
@@ -164,9 +175,7 @@ func (y *cycle) compare(against Pass) {
 		y.result.Verdict = verdict.Lossy
 		return
 	}
-	v, found := verdict.Judge(y.result.Comparison, verdict.Options{
-		MinTokens: y.minimum, Exact: y.config.Exact, Logprobs: y.logprobs > 0, Phase: "warm",
-	})
+	v, found := verdict.Judge(y.result.Comparison, y.judging())
 	y.result.Verdict = v
 	y.found(found...)
 }

@@ -189,7 +189,7 @@ func (y *cycle) requests(phase string, plan fixtures.Plan) []row.Request {
 	for i := range sent {
 		how := y.config.Sampling
 		sent[i].Temperature, sent[i].TopP, sent[i].Seed = how.Temperature, how.TopP, how.Seed
-		sent[i].SkipReuse = phase == "cold" && y.server.Upload != nil || phase == "reference" && y.config.SkipReuse
+		sent[i].SkipReuse = phase == "cold" && y.server.Upload != nil || (phase == "reference" || phase == recomputeArm) && y.config.SkipReuse
 	}
 	return sent
 }

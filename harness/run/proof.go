@@ -19,21 +19,38 @@ type Proof struct {
 
 // Proof proves the cell once. Its content is outside every timed cycle.
 func (c *Cell) Proof(ctx context.Context) (Proof, []row.Finding, error) {
-	params := c.config.Params
-	params.Cycle = proofCycle
-	params.Requests = min(params.Requests, c.config.ProofRequests)
-	y := &cycle{Cell: c, params: params, proof: true, minimum: proofMinimum, record: c.config.Artifacts.Cycle("proof")}
-	if c.config.Logprobs {
-		y.logprobs = proofLogprobs
-	}
+	y := c.newProof("proof")
 	result, findings, err := c.run(ctx, y)
 	proof := Proof{Result: result, Verdict: result.Verdict, Grade: verdict.Worst(result.Grade(), y.proved())}
 	if err != nil {
 		return proof, findings, err
 	}
-	return proof, findings, y.record.WriteProof(map[string]any{
-		"verdict": proof.Verdict, "grade": proof.Grade, "comparison": result.Comparison, "kv": result.KV,
-	})
+	return proof, findings, y.record.WriteProof(y.proofRecord(proof))
+}
+
+// newProof prepares an untimed cycle over part of the plan, kept under name.
+func (c *Cell) newProof(name string) *cycle {
+	params := c.config.Params
+	params.Cycle = proofCycle
+	params.Requests = min(params.Requests, c.config.ProofRequests)
+	y := &cycle{Cell: c, params: params, proof: true, minimum: proofMinimum, record: c.config.Artifacts.Cycle(name)}
+	if c.config.Logprobs {
+		y.logprobs = proofLogprobs
+	}
+	return y
+}
+
+// proofRecord is what the artifacts keep of a proof, with what its control
+// shows beside it.
+func (y *cycle) proofRecord(proof Proof) map[string]any {
+	record := map[string]any{
+		"verdict": proof.Verdict, "grade": proof.Grade, "comparison": proof.Result.Comparison, "kv": proof.Result.KV,
+	}
+	if control := y.control.nearest(); control != nil {
+		record["control"], record["noise"] = y.control, verdict.NoiseOf(*control)
+		record["logprob_shifts"] = verdict.CompareShifts(proof.Result.Comparison, *control)
+	}
+	return record
 }
 
 // proved is the grade that the comparison earns. A row that is lossy by design

@@ -48,6 +48,7 @@ type Config struct {
 	ProofRequests int                      // requests of the proof at most
 	ResetTimeout  time.Duration            // how long a reset may be refused; 0: half a minute
 	Answers       *Answers                 // shared by the rows of a run; nil: rows are not held to each other
+	Controls      *Controls                // shared by the rows of a run; nil: each row runs its own
 	Artifacts     *artifact.Cell           // nil: nothing is written
 	Command       []string                 // for the repro folder
 	Manifest      artifact.ServiceManifest // of the row, for results.json
@@ -87,6 +88,8 @@ type Cell struct {
 	config Config
 	cycle  int
 	kept   *oracles // of a store that evicts and is never emptied
+
+	control *Control // of the proof; nil: none, or the stack is exact
 }
 
 // NewCell prepares a cell; nothing is sent.

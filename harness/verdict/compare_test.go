@@ -133,6 +133,10 @@ func TestCompareLogprobs(t *testing.T) {
 			warm := base()
 			c.change(&warm)
 			got := Compare([]row.Timeline{base()}, []row.Timeline{warm})
+			if l := got.Pairs[0].Logprobs; l != nil {
+				require.Len(t, l.shifts, l.Compared)
+				l.shifts = nil
+			}
 			require.Equal(t, c.want, got.Pairs[0].Logprobs)
 			_, err := json.Marshal(got)
 			require.NoError(t, err)

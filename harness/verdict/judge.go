@@ -13,87 +13,165 @@ type Options struct {
 	Logprobs  bool   // they were asked for: a request without them proves nothing
 	Phase     string // of the findings; empty: warm
 
-	// Control compares the cold pass with a repetition that did not use the
-	// cache, pair by pair with the comparison that is judged. Nil: there is
-	// none. It is not looked at where the stack is exact.
-	Control *Comparison
+	// Control compares the cold pass with a repetition that has no fault: the
+	// engine's own cache where it has one, else a pass that recomputes. Pair by
+	// pair over the same prompts, unless Unpaired. Nil: there is none. It is
+	// not looked at where the stack is exact.
+	Control  *Comparison
+	Unpaired bool // the control is about other prompts of the same shape
 }
 
 // Judge gives the verdict on a comparison of cold and warm outputs, and a
 // finding for each request that is corrupt. Requests that failed prove nothing
 // and have their own findings (CheckRequest).
 //
-// Where the stack is not exact, a request that diverges is corrupt if its
-// control does not diverge, a tie if its control parts at the same token and
-// the best two tokens are exactly as likely there, and undecided otherwise.
+// Where the stack is not exact, the control says how far answers move without
+// a fault. A request that parts from its cold answer is a tie if the best two
+// tokens were no further apart there than noise closes, and if nothing before
+// moved more than noise does; else it is corrupt. One whose tokens agree is
+// corrupt if a logprob moved beyond the noise. Then all requests together: no
+// more of them may part than in the control, and no more first tokens may have
+// moved, by exact tests.
 func Judge(c Comparison, o Options) (Verdict, []row.Finding) {
 	if o.Phase == "" {
 		o.Phase = "warm"
 	}
-	var findings []row.Finding
-	seen := make(map[Verdict]bool)
+	j := judgement{Options: o, seen: make(map[Verdict]bool)}
+	if o.Control != nil && !o.Exact {
+		j.noise = NoiseOf(*o.Control)
+		j.known = j.noise.Pairs > 0
+	}
 	for i, p := range c.Pairs {
 		var control *Pair
-		if o.Control != nil && i < len(o.Control.Pairs) {
+		if j.known && !o.Unpaired && i < len(o.Control.Pairs) && o.Control.Pairs[i].Failed == "" {
 			control = &o.Control.Pairs[i]
 		}
-		v, found := o.judge(p, control)
-		seen[v] = true
-		findings = append(findings, found...)
+		j.judge(p, control)
+	}
+	if j.known {
+		j.together(c)
 	}
 	for _, v := range []Verdict{Corrupt, Undecided, Insufficient, NumericTie, Identical} {
-		if seen[v] {
-			return v, findings
+		if j.seen[v] {
+			return v, j.findings
 		}
 	}
-	return Undecided, findings // no requests
+	return Undecided, j.findings // no requests
 }
 
-func (o Options) judge(p Pair, control *Pair) (Verdict, []row.Finding) {
-	if p.Failed != "" {
-		return Insufficient, nil
-	}
-	if found := o.nulls(p); len(found) > 0 {
-		return Corrupt, found
-	}
-	if p.Divergence >= 0 {
-		v := o.divergent(p, control)
-		if v == Corrupt {
-			return v, []row.Finding{o.finding(row.OutputDiffers, p, differs(p),
-				"ask both ways with the lines in the repro folder; wrong KV was served, or the wrong request's")}
-		}
-		return v, nil
+// A judgement is the verdict under way.
+type judgement struct {
+	Options
+	noise    Noise
+	known    bool // there is a control
+	seen     map[Verdict]bool
+	findings []row.Finding
+	tied     int // requests that part at a tie, not all of them as the control did
+}
+
+func (j *judgement) corrupt(f ...row.Finding) {
+	j.seen[Corrupt] = true
+	j.findings = append(j.findings, f...)
+}
+
+func (j *judgement) judge(p Pair, control *Pair) {
+	switch found := j.nulls(p); {
+	case p.Failed != "":
+		j.seen[Insufficient] = true
+		return
+	case len(found) > 0:
+		j.corrupt(found...)
+		return
+	case p.Divergence >= 0:
+		j.divergent(p, control)
+		return
 	}
 	if l := p.Logprobs; l != nil && l.Differing > 0 {
-		if o.Exact {
-			return Corrupt, []row.Finding{o.finding(row.LogprobShift, p, fmt.Sprintf(
-				"all %d tokens agree, but logprobs differ at %d of %d positions, first at token %d, by at most %.3g",
-				p.Compared, l.Differing, l.Compared, l.At, l.MaxShift),
-				"a low bit of stored KV, or the order of its tokens, changed: tokens alone do not show it")}
-		}
-		if control == nil || control.Logprobs == nil || control.Logprobs.MaxShift < l.MaxShift {
-			return Undecided, nil
+		switch {
+		case !j.Exact && !j.known:
+			j.seen[Undecided] = true
+			return
+		case j.Exact || l.MaxShift > j.noise.shift():
+			j.corrupt(j.finding(row.LogprobShift, p, fmt.Sprintf(
+				"all %d tokens agree, but logprobs differ at %d of %d positions, first at token %d, by at most %.3g%s",
+				p.Compared, l.Differing, l.Compared, l.At, l.MaxShift, j.beside()),
+				"a low bit of stored KV, or the order of its tokens, changed: tokens alone do not show it"))
+			return
 		}
 	}
-	if p.Compared < max(o.MinTokens, 1) || o.Logprobs && (p.Logprobs == nil || p.Logprobs.Compared < p.Compared) {
-		return Insufficient, nil
+	if p.Compared < max(j.MinTokens, 1) || j.Logprobs && (p.Logprobs == nil || p.Logprobs.Compared < p.Compared) {
+		j.seen[Insufficient] = true
+		return
 	}
-	return Identical, nil
+	j.seen[Identical] = true
+}
+
+// beside says what the control shows, for evidence.
+func (j *judgement) beside() string {
+	if !j.known {
+		return ""
+	}
+	return fmt.Sprintf("; without a fault they move by at most %.3g (%d pairs)", j.noise.MaxShift, j.noise.Pairs)
 }
 
 // divergent judges a pair whose outputs differ.
-func (o Options) divergent(p Pair, control *Pair) Verdict {
-	switch {
-	case o.Exact:
-		return Corrupt
-	case control == nil || control.Failed != "":
-		return Undecided
-	case control.Divergence == p.Divergence && p.TopGap != nil && *p.TopGap == 0:
-		return NumericTie
-	case control.Divergence < 0 && (p.TopGap == nil || *p.TopGap > 0):
-		return Corrupt
+func (j *judgement) divergent(p Pair, control *Pair) {
+	corrupt := func(why string) {
+		j.corrupt(j.finding(row.OutputDiffers, p, differs(p)+why,
+			"ask both ways with the lines in the repro folder; wrong KV was served, or the wrong request's"))
 	}
-	return Undecided
+	switch {
+	case j.Exact:
+		corrupt("")
+	case !j.known:
+		j.seen[Undecided] = true
+	case p.Logprobs != nil && p.Logprobs.largest() > j.noise.shift():
+		corrupt(fmt.Sprintf("; logprobs of the same context moved by %.3g%s", p.Logprobs.largest(), j.beside()))
+	case p.TopGap != nil && *p.TopGap > j.noise.gap():
+		corrupt(fmt.Sprintf("; the best token was %.3g ahead of the second there, without a fault answers part at most at %.3g (%d of %d pairs do)",
+			*p.TopGap, j.noise.gap(), j.noise.Diverged, j.noise.Pairs))
+	case p.TopGap == nil && j.noise.Diverged == 0 && !j.Unpaired:
+		corrupt(fmt.Sprintf("; none of the %d pairs without a fault does", j.noise.Pairs))
+	case p.TopGap == nil && j.Unpaired && j.noise.Diverged > 0:
+		j.seen[NumericTie] = true // of those the number tells
+	case p.TopGap == nil:
+		j.seen[Undecided] = true
+	default:
+		j.seen[NumericTie] = true
+		if control == nil || control.Divergence != p.Divergence {
+			j.tied++
+		}
+	}
+}
+
+// together looks at all requests at once: what each of them could be by chance,
+// all of them cannot.
+func (j *judgement) together(c Comparison) {
+	pass := Pair{} // the findings are about the pass
+	here, there, pairs := parted(c, *j.Control)
+	p, level := signTest(here, there), alpha
+	if j.Unpaired {
+		here, there, pairs = c.Total-c.Matches, j.noise.Diverged, c.Total
+		p, level = fisherTest(here, c.Total, there, j.noise.Pairs), cycleAlpha
+	}
+	if here > 0 && p < level {
+		j.corrupt(j.finding(row.OutputDiffers, pass, fmt.Sprintf(
+			"%d requests part from their cold answers that do not without a fault, %d the other way round (of %d; p = %.2g)", here, there, pairs, p),
+			"each one could be a tie; so many are not: the cache changes answers"))
+	}
+	moved, of := firstMoved(c)
+	if p := fisherTest(moved, of, j.noise.FirstMoved, j.noise.Pairs); moved > 0 && p < alpha {
+		j.corrupt(j.finding(row.LogprobShift, pass, fmt.Sprintf(
+			"the logprobs of the first token moved in %d of %d requests, without a fault in %d of %d (p = %.2g)", moved, of, j.noise.FirstMoved, j.noise.Pairs, p),
+			"the first token comes of the prompt's KV alone: look at what was stored"))
+	}
+	if ties := c.Total - c.Matches; j.seen[NumericTie] && float64(ties) > tiedFailure*float64(c.Total) && c.Total >= fewest {
+		j.findings = append(j.findings, j.finding(row.TiedTooOften, pass, fmt.Sprintf("%d of %d requests part from their cold answers", ties, c.Total),
+			"an engine that answers otherwise so often shows nothing about its cache: pin its threads, switch batch invariance on, or take one request at a time"))
+	}
+	if j.tied > 0 && pairs < fewest {
+		j.seen[Undecided] = true
+	}
 }
 
 // nulls are findings wherever a logprob is null: the model's output was not a

@@ -101,7 +101,8 @@ func TestJudgeWithControl(t *testing.T) {
 		{"equal, no control needed", clear, clear, nil, Identical},
 		{"differs, no control", tie, changed(tie, 8), nil, Undecided},
 		{"control differs at the same tie", tie, changed(tie, 8), control(tie, changed(tie, 8)), NumericTie},
-		{"control differs at the same place, no tie", clear, changed(clear, 8), control(clear, changed(clear, 8)), Undecided},
+		{"control differs at the same place, at the same gap", clear, changed(clear, 8), control(clear, changed(clear, 8)), NumericTie},
+		{"gap wider than at the control's", clear, changed(clear, 8), control(tie, changed(tie, 8)), Corrupt},
 		{"control differs at the same place, gap unknown", unknown, changed(unknown, 8), control(unknown, changed(unknown, 8)), Undecided},
 		{"control differs elsewhere", tie, changed(tie, 8), control(tie, changed(tie, 9)), Undecided},
 		{"control is clean", clear, changed(clear, 8), control(clear, clear), Corrupt},
@@ -110,7 +111,10 @@ func TestJudgeWithControl(t *testing.T) {
 		{"control failed", clear, changed(clear, 8), control(clear, failed("r", row.Stall)), Undecided},
 		{"logprobs moved, no control", clear, shifted(clear, 3, 0.01), nil, Undecided},
 		{"logprobs moved no more than in the control", clear, shifted(clear, 3, 0.01), control(clear, shifted(clear, 30, 0.02)), Identical},
-		{"logprobs moved more than in the control", clear, shifted(clear, 3, 0.03), control(clear, shifted(clear, 30, 0.02)), Undecided},
+		{"logprobs moved a little more than in the control", clear, shifted(clear, 3, 0.03), control(clear, shifted(clear, 30, 0.02)), Identical},
+		{"logprobs moved beyond the control's", clear, shifted(clear, 3, 0.09), control(clear, shifted(clear, 30, 0.02)), Corrupt},
+		{"logprobs moved, the control's did not", clear, shifted(clear, 3, 0.001), control(clear, clear), Corrupt},
+		{"moved beyond before a tie", tie, shifted(changed(tie, 8), 3, 0.09), control(tie, shifted(changed(tie, 8), 3, 0.02)), Corrupt},
 		{"null", clear, shifted(clear, 3, math.NaN()), control(clear, clear), Corrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {

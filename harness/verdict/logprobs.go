@@ -13,9 +13,29 @@ type Logprobs struct {
 	Compared  int     `json:"compared"`  // positions with logprobs on both sides
 	Differing int     `json:"differing"` // positions where any bit differs
 	MaxShift  float64 `json:"max_shift"` // largest |cold − warm|, in nats
+	First     float64 `json:"first"`     // shift of the first token, which no other answer's batch has touched yet on most engines
+	Parting   float64 `json:"parting"`   // shift of the top tokens where the answers part: both saw the same context there, too
 	At        int     `json:"at"`        // first differing position; -1: none
 	ColdNull  int     `json:"cold_null"` // first position with a null logprob, anywhere; -1: none
 	WarmNull  int     `json:"warm_null"`
+
+	shifts []float64 // by position before any divergence
+}
+
+// largest is the largest shift where both sides saw the same context.
+func (l *Logprobs) largest() float64 {
+	if l == nil {
+		return 0
+	}
+	return max(l.MaxShift, l.Parting)
+}
+
+// first is the shift of the first token, whether the answers part there or not.
+func (l *Logprobs) first() float64 {
+	if len(l.shifts) == 0 {
+		return l.Parting
+	}
+	return l.First
 }
 
 // compareLogprobs returns nil where a side has none.
@@ -31,6 +51,7 @@ func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
 	for i := range l.Compared {
 		shift, differs := shiftAt(cold.Logprobs[i], warm.Logprobs[i])
 		l.MaxShift = max(l.MaxShift, shift)
+		l.shifts = append(l.shifts, shift)
 		if !differs {
 			continue
 		}
@@ -38,6 +59,12 @@ func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
 		if l.At < 0 {
 			l.At = i
 		}
+	}
+	if len(l.shifts) > 0 {
+		l.First = l.shifts[0]
+	}
+	if divergence >= 0 && divergence < min(len(cold.Logprobs), len(warm.Logprobs)) {
+		l.Parting, _ = shiftAt(row.TokenLogprob{Top: cold.Logprobs[divergence].Top}, row.TokenLogprob{Top: warm.Logprobs[divergence].Top})
 	}
 	return l
 }

@@ -10,9 +10,8 @@
 //	fmt.Print(verdict.Table(lines))
 //	grade := verdict.Worst(verdict.GradeOf(v), …)
 //
-// Controls (how often outputs differ without a fault), their statistics and
-// self-calibration are not here yet: without them a difference on a stack that
-// does not compute the same bits every time is undecided.
+// On a stack that does not compute the same bits every time, a control says how
+// far answers move without a fault; without one a difference there is undecided.
 package verdict
 
 import "slices"
@@ -39,9 +38,6 @@ const (
 	Observed Grade = "observed" // nothing speaks against it, but some evidence cannot exist here
 	Invalid  Grade = "invalid"  // it must not be printed
 )
-
-// tiedLimit is the share of tied requests beyond which ties stop proving.
-const tiedLimit = 0.2
 
 // GradeOf maps a verdict to the grade of the numbers it was given about. No
 // verdict at all, as of a cycle that broke off, is invalid.

@@ -47,6 +47,7 @@ type Config struct {
 	PrefixCaching bool      // the engine's own prefix cache
 	DeferStores   bool      // a prompt goes to the store with its last token, not with its first
 	RecomputeHits bool      // a fault: what the store delivered is counted as a hit and computed again
+	Noise         float64   // logits after the first token move by up to this much, otherwise in each answer; 0: equal inputs give equal bits
 	Store         kv.Store  // an external cache; nil: none
 	Version       string    // for /version; default DefaultVersion
 	Log           io.Writer // what went wrong, in lines; nil: nowhere
@@ -65,6 +66,8 @@ type Engine struct {
 	started     time.Time
 	metrics     *metrics
 	log         *log.Logger
+
+	noise *noise // nil: none
 
 	mu       sync.Mutex
 	pool     *pool
@@ -100,6 +103,7 @@ func New(c Config) (*Engine, error) {
 		active:      map[*sequence]struct{}{},
 	}
 	e.metrics = newMetrics(e)
+	e.noise = newNoise(c.Noise)
 	return e, nil
 }
 

@@ -107,6 +107,9 @@ func (e *Engine) forward(s *sequence, n int, sample bool) error {
 	if err != nil {
 		return fmt.Errorf("computing tokens %d to %d: %w", s.computed, end, err)
 	}
+	if sample && s.generated() > 0 {
+		e.noise.disturb(s.logits)
+	}
 	e.metrics.step(min(n, max(0, len(s.prompt)-s.computed)), sample, flops)
 	s.computed = end
 	e.publish(s)

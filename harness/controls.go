@@ -1,0 +1,51 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/run"
+)
+
+// inexactProofRequests is the part of a plan that a proof covers where equal
+// inputs need not give equal bits: enough for its exact tests.
+const inexactProofRequests = 8
+
+// ensureControls runs the control arms of all selected workloads, once, before
+// the first row of an engine whose outputs move by themselves. They run on the
+// engine alone, with its own prefix cache, and all of them in one go: a GPU
+// seldom has room for two engines.
+func (s *session) ensureControls() error {
+	if s.selection.exact {
+		return nil
+	}
+	s.controlling.Do(func() { s.controlFailure = s.runControls() })
+	return s.controlFailure
+}
+
+func (s *session) runControls() (err error) {
+	alone := &sharedServer{row: s.selection.control}
+	defer func() { err = errors.Join(err, alone.close()) }()
+	server, err := s.startServer(alone)
+	if err != nil {
+		return fmt.Errorf("starting the engine alone, for the controls: %w", err)
+	}
+	for _, w := range s.selection.workloads {
+		s.progress.show("controls for " + w.Name)
+		config := run.Config{
+			Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
+			ProofRequests: s.proofRequests(), Before: fixtures.WarmUp(s.selection.params, s.inFlight()), Command: s.manifest.Command,
+			Sampling: run.Sampling{Temperature: s.settings.Temperature, TopP: s.settings.TopP, Seed: s.settings.Seed},
+			Controls: &s.controls, Artifacts: s.cellArtifacts("control", w.Name), Progress: s.progress.show,
+		}
+		_, findings, err := run.NewCell(server, config.For(alone.row)).Control(s.ctx)
+		if err == nil && len(findings) > 0 {
+			err = findingsError(findings)
+		}
+		if err != nil {
+			return fmt.Errorf("controls for %s: %w", w.Name, err)
+		}
+	}
+	return nil
+}
