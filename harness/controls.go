@@ -3,8 +3,11 @@ package harness
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/run"
 )
 
@@ -48,4 +51,28 @@ func (s *session) runControls() (err error) {
 		}
 	}
 	return nil
+}
+
+// engineIsMini says that the engine is the miniature one, which computes the
+// same bits from the same inputs, whatever the batch.
+func engineIsMini(stack string) bool {
+	for _, part := range strings.Split(stack, ",") {
+		service, kind, byService := strings.Cut(part, "=")
+		if !byService {
+			service, kind = "engine", part
+		}
+		if service == "engine" {
+			return kind == "mini"
+		}
+	}
+	return true
+}
+
+// engineAlone is the row on which controls run.
+func engineAlone(model string) (row.Row, error) {
+	rows, _, err := recipe.Select("engine-cache", recipe.Mini{Model: model})
+	if err != nil {
+		return nil, err
+	}
+	return rows[0], nil
 }

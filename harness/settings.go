@@ -58,12 +58,10 @@ func (s *Settings) resolve() (selection, error) {
 	if sel.rows, sel.missing, err = recipe.Select(s.Backend, recipe.Mini{Model: s.Model}); err != nil {
 		wrong("backend", s.Backend, "%w", err)
 	}
-	sel.exact = s.Strict || engineIsMini(s.Stack)
-	control, _, err := recipe.Select("engine-cache", recipe.Mini{Model: s.Model})
-	if err != nil {
-		wrong("model", s.Model, "%w", err)
-	} else {
-		sel.control = control[0]
+	if sel.exact = s.Strict || engineIsMini(s.Stack); !sel.exact {
+		if sel.control, err = engineAlone(s.Model); err != nil {
+			wrong("model", s.Model, "%w", err)
+		}
 	}
 	if s.Require && len(sel.missing) > 0 {
 		wrong("require", true, "rows %s of -backend=%s are not built in this version; name the rows to run", strings.Join(sel.missing, ", "), s.Backend)
@@ -218,21 +216,6 @@ func (s *Settings) planError(workload string, err error) error {
 	default:
 		return fmt.Errorf("-%s=%v: workload %s: want %s", strings.ToLower(param.Param), param.Value, workload, param.Want)
 	}
-}
-
-// engineIsMini says that the engine is the miniature one, which computes the
-// same bits from the same inputs, whatever the batch.
-func engineIsMini(stack string) bool {
-	for _, part := range strings.Split(stack, ",") {
-		service, kind, byService := strings.Cut(part, "=")
-		if !byService {
-			service, kind = "engine", part
-		}
-		if service == "engine" {
-			return kind == "mini"
-		}
-	}
-	return true
 }
 
 // checkStack accepts "mini", and "engine=mini,lmcache=mini" for the services
