@@ -2,6 +2,7 @@
 // the benchmarks. The benchmarks themselves are in bench_test.
 //
 //	kvproof mini -row lmcache -addr 127.0.0.1:8001
+//	kvproof mini -cacheserver 127.0.0.1:5555 -http 127.0.0.1:8080
 //	kvproof help mini
 //
 // It exits with 0 when all went well, 1 when something failed, and 2 when it

@@ -27,6 +27,9 @@ var models = map[string]func() model.Config{"mini": model.Mini, "nano": model.Na
 // runMini serves one row of the miniature stack until a signal comes or ctx
 // ends, then drains. A second signal kills it.
 func runMini(ctx context.Context, args []string, out, errs io.Writer) int {
+	if wantsCacheServer(args) {
+		return runCacheServer(ctx, args, out, errs)
+	}
 	config, err := miniConfig(args, out)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -132,7 +135,7 @@ func flagNames(flags *flag.FlagSet) string {
 }
 
 func miniHelp(w io.Writer, flags *flag.FlagSet) {
-	say(w, "usage: kvproof mini [FLAGS]\n\nServes a row of the miniature stack until Ctrl-C or SIGTERM, then drains.\n\nflags:\n")
+	say(w, "usage: kvproof mini [FLAGS]\n\nServes a row of the miniature stack until Ctrl-C or SIGTERM, then drains.\nWith -cacheserver=HOST:PORT it serves LMCache's wire alone, and -help lists other flags.\n\nflags:\n")
 	flags.SetOutput(w)
 	flags.PrintDefaults()
 	say(w, "\nfaults, with the findings of which a run must show one:\n")
