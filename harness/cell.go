@@ -34,6 +34,7 @@ type cellState struct {
 	failed   error // why nothing of this cell can be measured
 	table    *tableRow
 	timed    func(bool)
+	loader   run.Loader // nil: this process sends the load
 }
 
 // cell prepares the benchmark's cell: server up, proof done. It fails the
@@ -98,7 +99,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	if s.artifacts != nil {
 		config.Manifest, config.Prepared = s.services(server), s.selection.prepared[w.Name]
 	}
-	state.cell = run.NewCell(server, config.For(shared.row))
+	state.cell, state.loader = run.NewCell(server, config.For(shared.row)), s.loader(server)
 	proof, findings, err := state.cell.Proof(s.ctx)
 	state.proof = proof
 	if err == nil && len(findings) > 0 {
@@ -135,7 +136,7 @@ func (s *session) cellArtifacts(name, workload string) *artifact.Cell {
 func (c *Cell) Cycle(b *testing.B) {
 	b.Helper()
 	b.StopTimer()
-	result, findings, err := c.state.cell.Cycle(c.session.ctx)
+	result, findings, err := c.cycle(c.session.ctx)
 	c.session.progress.clear()
 	for _, f := range findings {
 		b.Errorf("%s", f)
@@ -196,6 +197,7 @@ func (c *Cell) grade(result run.Result) verdict.Grade {
 // Report puts the metrics of the cycles on the benchmark's line.
 func (c *Cell) Report(b *testing.B) {
 	b.Helper()
+	c.elapsed(b)
 	values, err := metricsOf(c.results)
 	if err != nil {
 		b.Fatal(err)

@@ -24,6 +24,9 @@ const proofRequests = 4
 // started by the first of its cells that really runs and shared by the others.
 func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Cell)) {
 	s := current
+	if s.selection.noLoader != "" {
+		b.Skip(s.selection.noLoader)
+	}
 	for _, r := range s.selection.rows {
 		if !slices.ContainsFunc(workloads, func(w fixtures.Workload) bool { return s.selected(w) && applies(r, w) }) {
 			continue // a benchmark without sub-benchmarks would print a line of its own
@@ -103,7 +106,12 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	name, err := s.modelDir()
+	if err != nil {
+		return nil, err
+	}
 	env := row.Env{
+		ModelName: name,
 		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: log, CacheBytes: s.selection.cacheBytes,
 		MaxSeqs: s.settings.MaxSeqs, Stall: s.settings.Timeout,
 	}

@@ -32,6 +32,10 @@ type Settings struct {
 	Chat        string
 	Dedup       bool
 	ContextLen  int
+	Loader      string
+	VLLM        string
+	PrefixLen   int
+	RangeRatio  float64
 	Temperature float64
 	TopP        float64
 	MaxSeqs     int
@@ -73,6 +77,10 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")
 	own.BoolVar(&s.Dedup, "dedup", true, "leave out samples of a data set about a context that an earlier one had")
 	own.IntVar(&s.ContextLen, "contextlen", 0, "tokens of prompt and output at most; longer prompts of a data set are left out; 0: the model's context")
+	own.StringVar(&s.Loader, "loader", internalLoader, "who sends the load: internal, or vllm-bench, which is upstream's vllm bench serve with prompts of its own")
+	own.StringVar(&s.VLLM, "vllm", "", "path of vllm for -loader=vllm-bench; empty: on the PATH, else where make setup-vllm puts it")
+	own.IntVar(&s.PrefixLen, "prefixlen", 0, "tokens that all prompts of -loader=vllm-bench share, in front of -inputlen")
+	own.Float64Var(&s.RangeRatio, "rangeratio", 0, "share by which the lengths of -loader=vllm-bench vary, 0 to below 1")
 	own.Float64Var(&s.Temperature, "temperature", 0, "of the sampling, whose seed is -seed; 0: the likeliest token")
 	own.Float64Var(&s.TopP, "topp", 1, "share of the likeliest tokens that is sampled from")
 	own.IntVar(&s.MaxSeqs, "maxseqs", 0, "requests that the engine computes at one time; 0: as many as -concurrency")

@@ -25,7 +25,7 @@ func (s *session) configLines() []string {
 		fmt.Sprintf("inputlen: %d", s.settings.InputLen),
 		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),
 		fmt.Sprintf("seed: %d", s.settings.Seed),
-		"loader: internal",
+		"loader: " + s.settings.Loader,
 		fmt.Sprintf("evict: %v", s.settings.Evict),
 	}
 }
@@ -44,6 +44,9 @@ func (s *session) printPlan(w io.Writer) error {
 	fmt.Fprintf(w, "# plan: rows %s; workloads %s\n", strings.Join(rows, ", "), strings.Join(workloads, ", "))
 	fmt.Fprintf(w, "# plan: %d requests a pass, %d in flight at most, rate %s, block size %d, stack %s, model %s\n",
 		s.settings.Requests, s.settings.Concurrency, sel.arrivals, s.settings.BlockSize, s.settings.Stack, s.settings.Model)
+	if sel.noLoader != "" {
+		fmt.Fprintf(w, "# missing: %s\n", sel.noLoader)
+	}
 	for _, name := range sel.missing {
 		fmt.Fprintf(w, "# missing: row %s is not built in this version\n", name)
 	}

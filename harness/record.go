@@ -18,7 +18,7 @@ func (s *Settings) prepared(plan fixtures.Plan, set fixtures.WorkingSet, slot in
 	p := artifact.Prepared{
 		Dataset: plan.Workload, NumSamples: len(plan.Requests), MaxInflight: s.Concurrency, BlockSize: s.BlockSize, Evict: s.Evict,
 		GenParams: artifact.GenParams{MaxTokens: s.OutputLen, Temperature: s.Temperature, TopP: s.TopP, Seed: s.Seed},
-		LeftOut:   plan.LeftOut,
+		LeftOut:   plan.LeftOut, BenchPrepared: s.benchPrepared(),
 	}
 	if params.Texts != nil && plan.Workload != "trace" {
 		p.Duplicates = params.Texts.Duplicates

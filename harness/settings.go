@@ -33,6 +33,8 @@ type selection struct {
 	budgets      map[string]fixtures.Budgets  // of the caches' tiers under -evict, by workload
 	cacheBytes   int64                        // that a cache must keep without -evict
 	maxL1, maxL2 int64                        // bytes; 0: what the machine allows
+	vllm         string                       // path of the executable behind -loader=vllm-bench
+	noLoader     string                       // why it cannot run, as a sentence
 	results      string
 }
 
@@ -90,6 +92,7 @@ func (s *Settings) resolve() (selection, error) {
 		wrong("window", s.Window, "%w", err)
 	}
 	s.checkTraces(&sel, wrong)
+	s.checkLoader(&sel, wrong)
 	if err := s.readData(&sel); err != nil {
 		errs = append(errs, err)
 	}
@@ -174,7 +177,7 @@ func (s *Settings) size(sel *selection, facts fixtures.ModelFacts) error {
 		if _, planned := sel.plans[w.Name]; !planned {
 			continue
 		}
-		set, err := fixtures.CountBlocks(sel.plans[w.Name], s.BlockSize)
+		set, err := s.workingSet(sel.plans[w.Name])
 		if err != nil {
 			return err
 		}

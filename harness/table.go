@@ -91,9 +91,13 @@ func printTable(w io.Writer, rows []*tableRow) {
 			against = fmt.Sprintf("%.1fx", ratio(baseWarm, warm))
 			tax = fmt.Sprintf("%+.0f%%", 100*(ratio(cold, baseCold)-1))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s\t\n", r.backend, r.workload,
+		match := "-"
+		if r.compared > 0 {
+			match = fmt.Sprintf("%.1f", percent(r.match, r.compared))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t\n", r.backend, r.workload,
 			milliseconds(cold), milliseconds(warm), ratio(cold, warm), against, tax,
-			percent(r.hit, r.prompt), percent(r.match, r.compared), r.verdict, r.grade, strings.Trim(fmt.Sprint(r.labels), "[]"))
+			percent(r.hit, r.prompt), match, r.verdict, r.grade, strings.Trim(fmt.Sprint(r.labels), "[]"))
 	}
 	t.Flush()
 }

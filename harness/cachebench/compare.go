@@ -76,4 +76,3 @@ func chunksOf(mismatches []lmcmp.Mismatch, per int) string {
 	}
 	return strings.Join(list, ", ")
 }
-

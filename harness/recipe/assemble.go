@@ -76,7 +76,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 
 	cache := &cacheControl{spec: s, client: client, engine: engine}
 	server := &row.Server{
-		Row: s.name, URL: e.Engine, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab,
+		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),

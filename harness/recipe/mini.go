@@ -53,7 +53,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		return nil, err
 	}
 	sized := mini.Config{
-		Row: r.name, BlockSize: env.BlockSize, Model: config, MaxSeqs: cmp.Or(env.MaxSeqs, env.Concurrency),
+		Row: r.name, ModelName: env.ModelName, BlockSize: env.BlockSize, Model: config, MaxSeqs: cmp.Or(env.MaxSeqs, env.Concurrency),
 		Faults: r.stack.Faults, Log: env.Log, Prefix: []int32{}, // prompts are the plan's, token for token
 	}
 	switch {

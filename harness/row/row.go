@@ -39,6 +39,7 @@ type Row interface {
 type Env struct {
 	BlockSize   int           // B, to be passed to every service
 	Concurrency int           // requests in flight at most
+	ModelName   string        // by which clients ask for the model; empty: the stack's own
 	MaxSeqs     int           // requests that the engine computes at one time; 0: as many as are in flight
 	Log         io.Writer     // log lines of the services
 	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
@@ -57,6 +58,7 @@ type Tiers struct {
 type Server struct {
 	Row       string
 	URL       string            // of the engine
+	ModelName string            // as the API names the model
 	Backend   string            // URL of the cache server behind it; empty: there is none
 	Facts     map[string]string // versions, model, how cold is reached: for the manifest
 	Context   int               // tokens of prompt plus output at most

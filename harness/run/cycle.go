@@ -23,17 +23,19 @@ type Result struct {
 	KV         row.KVReport // of rows whose delivered KV can be looked at
 	Labels     []row.Label
 	Findings   []row.Finding
+	External   bool             // somebody else sent the load: no usage, no token ids
 	Record     artifact.Results // of a cycle that is kept and went to its end
 }
 
 // Grade is what the numbers of the cycle are worth before the proof is
 // considered: invalid with any finding, observed where a witness is missing
-// that the row does not require, or where a cache had nothing to return.
+// that the row does not require, where a cache had nothing to return, or where
+// somebody else's client does not tell enough.
 func (r Result) Grade() verdict.Grade {
 	if len(r.Findings) > 0 {
 		return verdict.Invalid
 	}
-	if slices.Contains(r.Labels, row.NoHits) {
+	if r.External || slices.Contains(r.Labels, row.NoHits) {
 		return verdict.Observed
 	}
 	cold, _ := verdict.GradeWitnesses(r.Cold.Witnesses)

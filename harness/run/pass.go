@@ -166,13 +166,8 @@ func (c *Cell) passRecord(p *Pass, report load.Report, before, after map[string]
 	if p.Offered > 0 && !math.IsInf(p.Offered, 1) {
 		summary.OfferedReqPerS = &p.Offered
 	}
-	counters := make(map[string]artifact.CounterDelta, len(after))
-	for name, a := range after {
-		b := before[name]
-		counters[name] = artifact.CounterDelta{Before: b.Series, After: a.Series, Delta: artifact.Moved(b, a)}
-	}
 	return artifact.Pass{
-		Summary: summary, Witnesses: p.Witnesses, HitRatios: ratios, Counters: counters,
+		Summary: summary, Witnesses: p.Witnesses, HitRatios: ratios, Counters: counterDeltas(before, after),
 		Expected: artifact.Expected{
 			Law: c.server.Law.Name, MinHitTokens: p.Expected.Total.Min, MaxHitTokens: p.Expected.Total.Max,
 			PromptTokens: p.PromptTokens,
