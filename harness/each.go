@@ -27,15 +27,16 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 	if s.selection.noLoader != "" {
 		b.Skip(s.selection.noLoader)
 	}
+	workloads = s.selected(workloads)
 	for _, r := range s.selection.rows {
-		if !slices.ContainsFunc(workloads, func(w fixtures.Workload) bool { return s.selected(w) && applies(r, w) }) {
+		if !slices.ContainsFunc(workloads, func(w fixtures.Workload) bool { return applies(r, w) }) {
 			continue // a benchmark without sub-benchmarks would print a line of its own
 		}
 		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
 				shared := s.share(b, r, "", nil)
 				for _, w := range workloads {
-					if !s.selected(w) || !applies(r, w) {
+					if !applies(r, w) {
 						continue
 					}
 					state := &cellState{} // outlives the repeats of -count
@@ -60,8 +61,12 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 	}
 }
 
-func (s *session) selected(w fixtures.Workload) bool {
-	return slices.ContainsFunc(s.selection.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name })
+// selected are those of workloads that are selected, in the order of the
+// selection; of a sweep all of its members.
+func (s *session) selected(workloads []fixtures.Workload) []fixtures.Workload {
+	return slices.DeleteFunc(slices.Clone(s.selection.workloads), func(w fixtures.Workload) bool {
+		return !slices.ContainsFunc(workloads, func(o fixtures.Workload) bool { return o.Name == w.Name || o.Name == w.Of })
+	})
 }
 
 // applies says whether a row can do anything with a workload: one that reuses

@@ -24,6 +24,10 @@ type Settings struct {
 	Window      string
 	InputLen    int
 	OutputLen   int
+	PrefixLen   int
+	RangeRatio  float64
+	PrefixRatio string
+	Turns       int
 	Seed        uint64
 	Nonce       string
 	Model       string
@@ -69,6 +73,10 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Window, "window", "", "part of a trace, FROM:TO as times since its start, e.g. 30s:2m; empty: all of it")
 	own.IntVar(&s.InputLen, "inputlen", 1024, "prompt tokens per request, where the workload does not say itself")
 	own.IntVar(&s.OutputLen, "outputlen", 64, "tokens to generate per request, where the workload does not say itself")
+	own.IntVar(&s.PrefixLen, "prefixlen", 0, "tokens that the prompts of -workload=random share, in front of -inputlen others")
+	own.Float64Var(&s.RangeRatio, "rangeratio", 0, "how much longer or shorter than said the inputs and outputs of -workload=random may be: 0.25 is from 0.75 to 1.25 times")
+	own.StringVar(&s.PrefixRatio, "prefixratio", defaultPrefixRatio, "share of the prompt that requests of -workload=shared-prefix have in common; a comma list is a sweep")
+	own.IntVar(&s.Turns, "turns", defaultTurns, "turns of a conversation in -workload=multi-turn")
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")
 	own.StringVar(&s.Nonce, "nonce", "", "mixed into the content beside the seed; repeats a run on a server that is not ours")
 	own.StringVar(&s.Model, "model", "mini", "model of the miniature engine: mini, or the much smaller nano")

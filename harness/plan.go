@@ -21,6 +21,8 @@ func (s *session) configLines() []string {
 		fmt.Sprintf("concurrency: %d", s.settings.Concurrency),
 		"rate: " + s.selection.arrivals.String(),
 		"trace: " + s.settings.traceLine(),
+		"random: " + s.settings.randomLine(),
+		fmt.Sprintf("turns: %d", s.settings.Turns),
 		fmt.Sprintf("requests: %d", s.settings.Requests),
 		fmt.Sprintf("inputlen: %d", s.settings.InputLen),
 		fmt.Sprintf("outputlen: %d", s.settings.OutputLen),

@@ -93,6 +93,7 @@ func (s *Settings) resolve() (selection, error) {
 	}
 	s.checkTraces(&sel, wrong)
 	s.checkLoader(&sel, wrong)
+	s.checkSynthetic(&sel, wrong)
 	if err := s.readData(&sel); err != nil {
 		errs = append(errs, err)
 	}
@@ -110,7 +111,7 @@ func (s *Settings) resolve() (selection, error) {
 	sel.params = fixtures.Params{
 		Requests: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen, BlockSize: s.BlockSize,
 		Context: cmp.Or(s.ContextLen, model.Context), Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
-		LengthScale: s.LengthScale, Window: window,
+		LengthScale: s.LengthScale, Window: window, PrefixLen: s.PrefixLen, RangeRatio: s.RangeRatio, Turns: s.Turns,
 	}
 	return sel, nil
 }

@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 backend=baseline,engine-cache,lmcache,daser-chunk,daser-prefix
-workload=unique,shared-prefix,documents,recomposed,multi-prefix,trace
-inapplicable=4 # workloads without documents, for the row that reuses documents
+workload=unique,shared-prefix,documents,recomposed,multi-prefix,multi-turn,trace
+inapplicable=5 # workloads without documents, for the row that reuses documents
 samples=2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -65,6 +65,19 @@ type Driver struct {
 	Concurrency int      // most requests in flight; 0: no limit
 	Schedule    Schedule // nil: all due at the start
 	Observe     Observer // nil: nobody listens
+
+	// Turns says which requests go on with another; nil: none does. Such a
+	// request starts only once that one has ended, in place of what the plan
+	// has it is what Continue returns, and if that is an error it is not sent.
+	// The requests of the first wave of a closed loop go on with none.
+	Turns    []Turn
+	Continue func(index int, previous row.Timeline) (row.Request, error)
+}
+
+// A Turn says what a request waits for.
+type Turn struct {
+	Waits    bool
+	Previous int // index of the earlier request
 }
 
 // A Report is what the driver itself did.

@@ -15,6 +15,7 @@ type run struct {
 	requests []row.Request
 	start    time.Time
 	ended    chan ending // has room for every request: a client never waits for an observer
+	turns    []turn      // by request; nil: none waits for another
 	flight   flight
 	working  sync.WaitGroup
 }
@@ -33,7 +34,10 @@ func (d Driver) Run(ctx context.Context, requests []row.Request) ([]row.Timeline
 	if err := d.Schedule.check(len(requests)); err != nil {
 		return nil, Report{}, err
 	}
-	r := &run{Driver: d, requests: requests, start: time.Now(), ended: make(chan ending, len(requests))}
+	if err := d.checkTurns(len(requests)); err != nil {
+		return nil, Report{}, err
+	}
+	r := &run{Driver: d, requests: requests, start: time.Now(), ended: make(chan ending, len(requests)), turns: d.newTurns()}
 	r.working.Go(func() { r.dispatch(ctx) }) // ends once every request has started or ctx is done
 
 	timelines := make([]row.Timeline, len(requests))
@@ -57,7 +61,7 @@ func (r *run) dispatch(ctx context.Context) {
 	slots := newSlots(r.Concurrency)
 	wave := 0
 	if r.Schedule == nil {
-		wave = min(r.Concurrency, len(r.requests))
+		wave = min(r.Concurrency, r.independent())
 	}
 	gate := make(chan struct{})
 	if wave == 0 {
@@ -67,6 +71,9 @@ func (r *run) dispatch(ctx context.Context) {
 	for i := range r.requests {
 		due := r.start.Add(r.Schedule.due(i))
 		freed, ok := time.Time{}, until(ctx, due)
+		if ok {
+			ok = r.await(ctx, i)
+		}
 		if ok {
 			freed, ok = slots.take(ctx)
 		}
@@ -85,9 +92,9 @@ func (r *run) dispatch(ctx context.Context) {
 			close(entered)
 			<-turn
 			close(running)
-			t := r.Client.Do(ctx, r.requests[i])
+			t := r.do(ctx, i)
 			slots.give(r.flight.leave())
-			t.Ready = later(due, freed)
+			t.Ready = later(later(due, freed), r.previousEnd(i))
 			r.end(i, t)
 		})
 		<-entered
@@ -114,6 +121,7 @@ func (r *run) giveUp(ctx context.Context, from int) {
 
 func (r *run) end(i int, t row.Timeline) {
 	t.Scheduled = r.start.Add(r.Schedule.due(i))
+	r.passOn(i, t)
 	r.ended <- ending{i, t}
 }
 

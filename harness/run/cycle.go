@@ -92,7 +92,7 @@ func (y *cycle) planned() error {
 	if err != nil {
 		return fmt.Errorf("planning %s: %w", y.config.Workload.Name, err)
 	}
-	if y.proof {
+	if y.proof && !plan.HasTurns() { // whose prompts are as long as the answers make them
 		lengthen(plan.Requests, y.params.Context)
 		lengthen(plan.Warm, y.params.Context)
 	}
@@ -114,6 +114,7 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 	if y.result.Cold, err = y.pass(ctx, "cold", y.plan); err != nil || y.result.Cold.failed() {
 		return err
 	}
+	y.plan = y.result.Cold.Plan // with the answers that conversations went on with
 	y.found(y.config.Answers.cold(y.config, y.server.Row, y.params.Cycle, y.result.Cold)...)
 	if err := y.needControl(ctx); err != nil || len(y.result.Findings) > 0 {
 		return err

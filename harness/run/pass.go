@@ -17,7 +17,8 @@ import (
 // A Pass is the requests of a plan sent once, with everything that was seen
 // meanwhile.
 type Pass struct {
-	Phase        string // cold, warm, reference
+	Phase        string        // cold, warm, reference
+	Plan         fixtures.Plan // as it was sent
 	Requests     []row.Request
 	Timelines    []row.Timeline
 	Elapsed      time.Duration // over the requests only
@@ -59,9 +60,12 @@ func (p Pass) failed() bool {
 // pass sends a plan once: counters, requests, settle, counters, checks. The
 // findings are the pass's and the cycle's.
 func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p Pass, err error) {
-	p = Pass{Phase: phase, PromptTokens: plan.PromptTokens(), Requests: y.requests(phase, plan), TierTokens: make(map[row.Tier]int)}
+	planned := plan.Requests
+	if phase == "cold" && plan.HasTurns() {
+		plan = plan.Clone() // answers go into it while requests end
+	}
+	p = Pass{Phase: phase, Requests: y.requests(phase, plan), TierTokens: make(map[row.Tier]int)}
 	defer func() { y.found(p.Findings...) }()
-	p.Expected = y.expect(&p, y.server.Law, plan)
 	before, found := y.snapshots(ctx, phase)
 	p.Findings = append(p.Findings, found...)
 	if err := ctx.Err(); err != nil || len(found) > 0 {
@@ -74,8 +78,9 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	driver := load.Driver{Client: y.server.Client, Concurrency: y.config.Concurrency, Observe: func(i int, t row.Timeline) {
 		done++
 		y.config.Progress(fmt.Sprintf("%s %s %s %d/%d", y.server.Row, plan.Workload, phase, done, len(p.Requests)))
-		write = errors.Join(write, y.record.AppendRequest(phase, artifact.NewRequest(plan.Workload, plan.Requests[i], t)))
+		write = errors.Join(write, y.record.AppendRequest(phase, artifact.NewRequest(plan.Workload, planned[i], t)))
 	}}
+	y.takeTurns(&driver, &p, plan)
 	if y.config.Arrivals != nil && y.measured(phase) {
 		driver.Schedule = y.config.Arrivals(plan.Requests)
 		p.Offered = driver.Schedule.Rate()
@@ -83,6 +88,8 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	timelines, report, refused := driver.Run(ctx, p.Requests)
 	y.timed(phase, false)
 	p.Timelines, p.Elapsed = timelines, report.End.Sub(report.Start)
+	p.Plan, p.PromptTokens = plan, plan.PromptTokens()
+	p.Expected = y.expect(&p, y.server.Law, plan)
 	if err := errors.Join(ctx.Err(), refused, write); err != nil {
 		return p, err
 	}
@@ -134,7 +141,7 @@ func (c *Cell) check(p *Pass) []row.Finding {
 	if p.Offered > 0 {
 		return append(findings, onSchedule(p.Phase, p.Timelines, c.config.Replay)...)
 	}
-	return append(findings, delivered(p.Phase, p.Timelines, p.Elapsed, min(len(p.Requests), c.config.Concurrency))...)
+	return append(findings, delivered(p.Phase, p.Timelines, p.Elapsed, min(p.Plan.Width(), c.config.Concurrency))...)
 }
 
 // snapshots reads every probe of the server. A probe that does not answer is
