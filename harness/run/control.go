@@ -101,6 +101,7 @@ func (y *cycle) arms(ctx context.Context) (control Control, err error) {
 	if y.result.Cold, err = y.pass(ctx, "cold", y.plan); err != nil || y.result.Cold.failed() {
 		return control, err
 	}
+	y.plan = y.result.Cold.Plan
 	again, err := y.arm(ctx, recomputeArm, y.plan)
 	if err != nil || len(y.result.Findings) > 0 {
 		return control, err
