@@ -24,8 +24,6 @@ type Settings struct {
 	Window      string
 	InputLen    int
 	OutputLen   int
-	PrefixLen   int
-	RangeRatio  float64
 	PrefixRatio string
 	Turns       int
 	Seed        uint64
@@ -73,8 +71,8 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Window, "window", "", "part of a trace, FROM:TO as times since its start, e.g. 30s:2m; empty: all of it")
 	own.IntVar(&s.InputLen, "inputlen", 1024, "prompt tokens per request, where the workload does not say itself")
 	own.IntVar(&s.OutputLen, "outputlen", 64, "tokens to generate per request, where the workload does not say itself")
-	own.IntVar(&s.PrefixLen, "prefixlen", 0, "tokens that the prompts of -workload=random share, in front of -inputlen others")
-	own.Float64Var(&s.RangeRatio, "rangeratio", 0, "how much longer or shorter than said the inputs and outputs of -workload=random may be: 0.25 is from 0.75 to 1.25 times")
+	own.IntVar(&s.PrefixLen, "prefixlen", 0, "tokens that all prompts of -workload=random and -loader=vllm-bench share, in front of -inputlen others")
+	own.Float64Var(&s.RangeRatio, "rangeratio", 0, "share by which the lengths of -workload=random and -loader=vllm-bench vary, 0 to below 1: 0.25 is from 0.75 to 1.25 times")
 	own.StringVar(&s.PrefixRatio, "prefixratio", defaultPrefixRatio, "share of the prompt that requests of -workload=shared-prefix have in common; a comma list is a sweep")
 	own.IntVar(&s.Turns, "turns", defaultTurns, "turns of a conversation in -workload=multi-turn")
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")
@@ -87,8 +85,6 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.IntVar(&s.ContextLen, "contextlen", 0, "tokens of prompt and output at most; longer prompts of a data set are left out; 0: the model's context")
 	own.StringVar(&s.Loader, "loader", internalLoader, "who sends the load: internal, or vllm-bench, which is upstream's vllm bench serve with prompts of its own")
 	own.StringVar(&s.VLLM, "vllm", "", "path of vllm for -loader=vllm-bench; empty: on the PATH, else where make setup-vllm puts it")
-	own.IntVar(&s.PrefixLen, "prefixlen", 0, "tokens that all prompts of -loader=vllm-bench share, in front of -inputlen")
-	own.Float64Var(&s.RangeRatio, "rangeratio", 0, "share by which the lengths of -loader=vllm-bench vary, 0 to below 1")
 	own.Float64Var(&s.Temperature, "temperature", 0, "of the sampling, whose seed is -seed; 0: the likeliest token")
 	own.Float64Var(&s.TopP, "topp", 1, "share of the likeliest tokens that is sampled from")
 	own.IntVar(&s.MaxSeqs, "maxseqs", 0, "requests that the engine computes at one time; 0: as many as -concurrency")
