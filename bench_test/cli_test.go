@@ -78,7 +78,7 @@ func TestRefused(t *testing.T) {
 		{"empty window", []string{"-workload=trace", "-window=60s:30s"}, []string{"-window=60s:30s", "it is empty"}},
 		{"window without rows", []string{"-workload=trace", "-window=1h:"}, []string{"-requests=8", "in the window 1h0m0s:"}},
 		{"prefix of no random prompts", []string{"-prefixlen=8"}, []string{"-prefixlen=8", "it is for workload random"}},
-		{"prefix below nothing", []string{"-workload=random", "-prefixlen=-8"}, []string{"-prefixlen=-8", "at least 0"}},
+		{"prefix below nothing", []string{"-workload=random", "-prefixlen=-8"}, []string{"-prefixlen=-8", "0 or more"}},
 		{"range of everything", []string{"-workload=random", "-rangeratio=1"}, []string{"-rangeratio=1", "below 1"}},
 		{"share above all", []string{"-prefixratio=0.5,1.5"}, []string{"-prefixratio=0.5,1.5", `"1.5" is no share`}},
 		{"share twice", []string{"-prefixratio=0.5,0.50"}, []string{"there twice"}},
