@@ -37,8 +37,12 @@ benchstat: ## a short benchmark, and proof that benchstat reads every line of it
 setup-lmcache: ## install LMCache's server, for -tags lmcache (minutes, 5 GB)
 	scripts/lmcache.sh
 
+.PHONY: healthy
+healthy: ## a hundred runs in which nothing is wrong, and nothing may be found
+	KVPROOF_HEALTHY=100 go test ./bench_test -run '^TestHealthy$$' -timeout 30m -blocksize=32
+
 .PHONY: ci
-ci: test lint race benchstat ## all that a pull request must pass
+ci: test lint race benchstat healthy ## all that a pull request must pass
 
 .PHONY: fmt
 fmt: ## format the Go files

@@ -1,56 +1,68 @@
 package bench_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/run"
 )
 
-// TestFaults: each fault that can be planted turns a cell red, with a finding
-// that names it; those that must not mislead anything leave it green.
+// TestFaults: each fault that can be planted turns a cell red, and the first
+// thing that is found names it; those that must not mislead anything leave it
+// green.
 func TestFaults(t *testing.T) {
 	for _, f := range fault.All() {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()
 			spec := harness.TestCell{Row: "lmcache", Faults: []fault.Fault{f}}
+			look := everything
 			switch f {
+			case fault.Stall:
+				spec.Stall = time.Second
 			case fault.FullHitSkipsLast:
 				spec.InputLen = 2 * settings.BlockSize
 			case fault.NumericNoise:
 				spec.Inexact, spec.Requests, spec.OutputLen = true, 8, 64
-			}
-			if f == fault.Stall {
-				spec.Stall = time.Second
+			case fault.StaleWeights:
+				spec.InputLen, look = 5*settings.BlockSize+1, hitCase("weights=changed")
 			}
 			cell, server := harness.StartCell(t, spec)
 			findings := run.Start(t.Context(), server, settings.BlockSize)
 			if len(findings) == 0 {
-				findings = everything(t, cell)
+				findings = look(t, cell)
 			}
+			t.Logf("%v", findings)
 			switch {
 			case f == fault.NumericNoise:
 				requireTied(t, findings)
-				return
 			case len(f.Findings()) == 0:
 				require.Empty(t, findings)
-				return
+			default:
+				requireFinding(t, f, findings)
 			}
-			requireFinding(t, f, findings)
 		})
 	}
 }
 
-// TestHealthy: the same cells without a fault stay green.
-func TestHealthy(t *testing.T) {
-	cell, server := harness.StartCell(t, harness.TestCell{Row: "lmcache"})
-	require.Empty(t, run.Start(t.Context(), server, settings.BlockSize))
-	require.Empty(t, everything(t, cell))
+// hitCase looks at one case of the boundary matrix.
+func hitCase(name string) func(*testing.T, *run.Cell) []row.Finding {
+	return func(t *testing.T, cell *run.Cell) []row.Finding {
+		t.Helper()
+		cases, err := fixtures.HitCases(cell.Params(), settings.BlockSize)
+		require.NoError(t, err)
+		i := slices.Index(fixtures.HitCaseNames(cases), name)
+		require.GreaterOrEqual(t, i, 0, "no case %s", name)
+		findings, err := cell.HitCase(t.Context(), cases[i])
+		require.NoError(t, err)
+		return findings
+	}
 }
 
 // everything is the proof and one timed cycle, as a benchmark runs them.

@@ -58,7 +58,7 @@ func HitCases(t *testing.T, name string, faults []fault.Fault, body func(t *test
 		}
 		var need fixtures.Need // that decides the store
 		for _, n := range c.Needs {
-			if n != fixtures.NeedSalts {
+			if n == fixtures.NeedEviction || n == fixtures.NeedL2 {
 				need = n
 			}
 		}
@@ -96,6 +96,8 @@ func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 		return false // it reuses whole documents and nothing else
 	case slices.Contains(c.Needs, fixtures.NeedSalts):
 		return r.Supports(row.Salts)
+	case slices.Contains(c.Needs, fixtures.NeedWeights):
+		return r.Supports(row.Reset) && engineIsMini(settings.Stack)
 	case slices.Contains(c.Needs, fixtures.NeedEviction), slices.Contains(c.Needs, fixtures.NeedL2):
 		return r.Supports(row.Tiered)
 	}

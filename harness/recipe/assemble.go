@@ -26,6 +26,7 @@ type Endpoints struct {
 	TokenBytes int // bytes of KV per token
 	Facts      map[string]string
 	Work       func(prompt, cached, output int) float64 // FLOPs of a request, where they are known
+	Weights    func(context.Context) error              // gives the engine other weights, where it can
 	KVCheck    row.KVCheck                              // where the stack lets delivered KV be looked at
 	Close      func(context.Context) error
 }
@@ -77,7 +78,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	cache := &cacheControl{spec: s, client: client, engine: engine}
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab,
-		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck,
+		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},

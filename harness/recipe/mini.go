@@ -3,8 +3,11 @@ package recipe
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -75,8 +78,9 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Facts: map[string]string{
 			"stack": "mini", "engine": engine.DefaultVersion, "model": r.stack.Model, "model-fingerprint": stack.Model().Fingerprint(),
 		},
-		Work:  workOf(stack.Model()),
-		Close: stack.Close,
+		Work:    workOf(stack.Model()),
+		Weights: updateWeights(stack.EngineURL()),
+		Close:   stack.Close,
 	}
 	if r.tier != nil && env.Tiers == nil {
 		maps.Copy(endpoints.Facts, tierFacts(row.Tiers{L1Bytes: sized.L1Bytes}))
@@ -86,6 +90,28 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	}
 	return r.assemble(endpoints, env), nil
 }
+
+// updateWeights asks the miniature engine for other weights.
+func updateWeights(engine string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, engine+"/update_weights", nil)
+		if err != nil {
+			return fmt.Errorf("asking for other weights: %w", err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return fmt.Errorf("asking for other weights: %w", err)
+		}
+		defer response.Body.Close()
+		var answer struct{ Success bool }
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || !answer.Success {
+			return fmt.Errorf("asking for other weights: HTTP status %d, success %v: %w", response.StatusCode, answer.Success, errors.Join(err, errNotUpdated))
+		}
+		return nil
+	}
+}
+
+var errNotUpdated = errors.New("the engine did not take them")
 
 // workOf is the work of a request by the model's own formula: its prompt less
 // what was cached, then a step for each token but the first.

@@ -22,6 +22,8 @@ const (
 	WitnessMissing        Code = "witness-missing"          // a required witness said nothing: unknown, not 0
 	WitnessDisagrees      Code = "witness-disagrees"        // two witnesses differ beyond their laws
 	LoadShorterThanLookup Code = "load-shorter-than-lookup" // found more than was moved
+	CounterStuck          Code = "counter-stuck"            // a hit counter stood still while the others moved as they must
+	CountedTwice          Code = "counted-twice"            // exactly twice the hits that there were
 	CounterReset          Code = "counter-reset"            // a counter went down: the server restarted
 	ImpossibleCounter     Code = "impossible-counter"       // more hits than queries, more cached than prompt
 	NoQueries             Code = "no-queries"               // 0/0: nobody asked the cache

@@ -74,6 +74,7 @@ type Server struct {
 	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
 	Work      *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
+	Weights   func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
 	Tokenizer Tokenizer                                        // nil: the engine does not tokenize for others
 	Close     func(context.Context) error
 }

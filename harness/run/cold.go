@@ -21,6 +21,7 @@ func (y *cycle) goCold(ctx context.Context) error {
 		return ctx.Err()
 	}
 	prompt := fixtures.Sacrificial(y.params)
+	before, _ := y.snapshots(ctx, "reset") // what cannot be read is found by the passes
 	if _, ok := y.sacrifice(ctx, "store", prompt); !ok {
 		return ctx.Err()
 	}
@@ -34,6 +35,7 @@ func (y *cycle) goCold(ctx context.Context) error {
 		if cached > want {
 			code = row.HitAboveOracle
 		}
+		y.unasked(ctx, before, 2*len(prompt))
 		y.found(row.Finding{
 			Code: code, Phase: "reset", Request: "sacrificial-load",
 			Evidence: fmt.Sprintf("a prompt of %d tokens that had just been stored was answered with %d cached tokens, %s gives %d", len(prompt), cached, law.Name, want),
@@ -66,6 +68,10 @@ func (y *cycle) sacrifice(ctx context.Context, step string, prompt []int32) (int
 		return 0, false
 	}
 	found := verdict.CheckRequest("reset", request, got)
+	if len(found) > 0 {
+		_, unreadable := y.snapshots(ctx, "reset")
+		found = y.autopsy(ctx, found, unreadable)
+	}
 	cached, ok := got.Cached()
 	if len(found) == 0 && !ok {
 		found = append(found, row.Finding{
@@ -83,6 +89,7 @@ func (y *cycle) sacrifice(ctx context.Context, step string, prompt []int32) (int
 
 // cold empties the cache within its deadline; false: it could not.
 func (y *cycle) cold(ctx context.Context) bool {
+	y.last = nil
 	reset, cancel := context.WithTimeout(ctx, y.config.ResetTimeout)
 	defer cancel()
 	err := y.server.Cache.Cold(reset)

@@ -67,6 +67,7 @@ type cycle struct {
 
 	plan   fixtures.Plan
 	cache  *oracles
+	last   map[string]row.Snapshot // after the pass before, if nothing was sent since
 	result Result
 }
 

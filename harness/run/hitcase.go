@@ -50,6 +50,7 @@ type firstAnswer struct {
 // waves stops at the first wave that shows something: what follows would only
 // repeat it.
 func (y *hitCycle) waves(ctx context.Context, waves []fixtures.Wave) error {
+	updated := false
 	for i, wave := range waves {
 		if i == 0 && y.server.Upload != nil {
 			y.plan = y.wavePlan(waves[len(waves)-1])
@@ -58,7 +59,11 @@ func (y *hitCycle) waves(ctx context.Context, waves []fixtures.Wave) error {
 			}
 			y.cache.store(y.plan)
 		}
-		if err := y.wave(ctx, wave); err != nil || len(y.result.Findings) > 0 {
+		err := y.wave(ctx, wave)
+		if updated = updated || wave.NewWeights; updated {
+			y.stale()
+		}
+		if err != nil || len(y.result.Findings) > 0 {
 			return err
 		}
 	}
@@ -74,6 +79,16 @@ func (y *hitCycle) wavePlan(wave fixtures.Wave) fixtures.Plan {
 
 // wave sends one wave and judges its answers.
 func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
+	if wave.NewWeights {
+		if err := y.server.Weights(ctx); err != nil {
+			return fmt.Errorf("changing the weights: %w", err)
+		}
+		y.last, y.cache = nil, newOracles(y.server, y.config.Concurrency)
+		clear(y.first)
+	}
+	if wave.Empty && y.config.Reuse && !y.empty(ctx) {
+		return ctx.Err()
+	}
 	if wave.StopAt > 0 {
 		if err := y.chooseStops(&wave); err != nil {
 			return err
@@ -96,13 +111,28 @@ func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
 		y.cache.store(plan)
 	}
 	y.judge(pass)
-	if wave.Reference && y.config.Reset && !y.config.SkipReuse {
-		if !y.cold(ctx) {
-			return ctx.Err()
-		}
-		y.cache = newOracles(y.server, y.config.Concurrency)
+	if wave.Reference && y.config.Reset && !y.config.SkipReuse && !y.empty(ctx) {
+		return ctx.Err()
 	}
 	return nil
+}
+
+// empty empties the cache, of which the oracles know nothing afterwards.
+func (y *hitCycle) empty(ctx context.Context) bool {
+	done := y.cold(ctx)
+	y.cache = newOracles(y.server, y.config.Concurrency)
+	return done
+}
+
+// stale names what shows after the weights changed for what it is.
+func (y *hitCycle) stale() {
+	for i, f := range y.result.Findings {
+		switch f.Code {
+		case row.ColdNotCold, row.HitAboveOracle, row.OutputDiffers, row.LogprobShift:
+			y.result.Findings[i].Code = row.StaleCache
+			y.result.Findings[i].Advice = "the cache has to be emptied, or its keys to change, when the weights do: " + f.Advice
+		}
+	}
 }
 
 // apart makes a wave leave nothing that the next one could hit, where the row

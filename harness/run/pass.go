@@ -71,6 +71,10 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 	if err := ctx.Err(); err != nil || len(found) > 0 {
 		return p, err
 	}
+	if between := y.between(phase, before); len(between) > 0 {
+		p.Findings = append(p.Findings, between...)
+		return p, nil
+	}
 
 	var write error
 	done := 0
@@ -98,7 +102,8 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		p.Findings = append(p.Findings, settleFinding(phase, err))
 	}
 	after, found := y.snapshots(ctx, phase)
-	p.Findings = append(p.Findings, y.check(&p)...)
+	y.last = after
+	p.Findings = append(p.Findings, y.autopsy(ctx, y.check(&p), found)...)
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {
 		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)

@@ -106,6 +106,9 @@ func NewCell(server *row.Server, config Config) *Cell {
 	return &Cell{server: server, config: config, cycle: proofCycle + 1}
 }
 
+// Params are the sizes of the cell's plans.
+func (c *Cell) Params() fixtures.Params { return c.config.Params }
+
 // oracles knows what the cache holds before a cycle: nothing that the cycle
 // could hit. Where the store evicts, what earlier cycles left in it decides
 // what leaves next, so that is kept unless each cycle empties the store.

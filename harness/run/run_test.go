@@ -48,7 +48,7 @@ func TestHealthyCycle(t *testing.T) {
 	}
 	pass := []string{"snapshot", "start timer", "stop timer", "settle", "snapshot"}
 	want := append([]string{
-		"sacrificial-store", "settle", "sacrificial-load", "settle", "cold", "sacrificial-after-reset", "settle",
+		"snapshot", "sacrificial-store", "settle", "sacrificial-load", "settle", "cold", "sacrificial-after-reset", "settle",
 	}, append(pass, pass...)...)
 	require.Equal(t, want, timed)
 }
@@ -110,7 +110,21 @@ func TestFindings(t *testing.T) {
 		{"error event", phase("-cold-0", func(tl *row.Timeline) { tl.Status, tl.Err = row.StreamError, "engine died" }), []row.Code{row.RequestFailed}},
 		{"cut off", phase("-warm-0", func(tl *row.Timeline) { tl.Status, tl.Err = row.CutOff, "cut" }), []row.Code{row.Truncated}},
 		{"stall", phase("-cold-0", func(tl *row.Timeline) { tl.Status, tl.Err = row.Stall, "nothing came" }), []row.Code{row.Stalled}},
-		{"gone", phase("-cold-2", func(tl *row.Timeline) { tl.Status, tl.Err = row.Unreachable, "refused" }), []row.Code{row.ServerDied}},
+		{"connection closed", phase("-cold-2", func(tl *row.Timeline) { tl.Status, tl.Err = row.Unreachable, "EOF" }), []row.Code{row.RequestFailed}},
+		{"gone", func(f *fake) {
+			f.answer = func(r row.Request, tl *row.Timeline) {
+				if f.dead = f.dead || strings.Contains(r.ID, "-cold-2"); f.dead {
+					tl.Status, tl.Err = row.Unreachable, "refused"
+				}
+			}
+		}, []row.Code{row.ServerDied, row.WitnessMissing}},
+		{"gone in mid-stream", func(f *fake) {
+			f.answer = func(r row.Request, tl *row.Timeline) {
+				if f.dead = f.dead || strings.Contains(r.ID, "-warm-2"); f.dead {
+					tl.Status, tl.Err = row.CutOff, "unexpected EOF"
+				}
+			}
+		}, []row.Code{row.ServerDied, row.WitnessMissing}},
 		{"short", phase("-cold-1", func(tl *row.Timeline) { tl.Tokens = tl.Tokens[:2]; tl.Usage.CompletionTokens = 2 }), []row.Code{row.ShortOutput, row.OutputDiffers}},
 		{"prompt length", phase("-cold-1", func(tl *row.Timeline) { tl.Usage.PromptTokens++ }), []row.Code{row.PromptLength}},
 		{"foreign id", phase("-warm-1", func(tl *row.Timeline) { tl.Tokens[0] = 1024 }), []row.Code{row.RequestFailed, row.OutputDiffers}},

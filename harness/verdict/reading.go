@@ -9,6 +9,7 @@ import (
 
 // The names of witnesses that Reconcile knows more about than their numbers.
 const (
+	Usage  = "usage"   // of each request
 	Lookup = "backend" // counts what the cache found
 	Load   = "bytes"   // counts what was moved after that
 )
@@ -80,6 +81,10 @@ func (r *reconciliation) alone(x Reading) Outcome {
 	}
 	checked := x.ExpectedQueries > 0
 	switch {
+	case x.doubled():
+		r.find(row.CountedTwice, "it counts each hit in two places, or again at each retry of the scheduler",
+			"%s (%s) reports %v hit tokens, twice the %s of the plan", x.Witness, x.Source, x.Hits, x.Expected)
+		return Disagrees
 	case math.IsNaN(x.Hits) || x.Hits < 0 || checked && x.Hits > x.Queries:
 		r.find(row.ImpossibleCounter, "the counters are wrong; no rate is taken from them",
 			"%s (%s) reports %v hit tokens of %v", x.Witness, x.Source, x.Hits, x.Queries)
@@ -111,6 +116,15 @@ func (x Reading) direction() int {
 	}
 	return 0
 }
+
+// doubled says that a counter moved by exactly twice what it must. Usage is no
+// counter: twice the hits there are a hit that is too long.
+func (x Reading) doubled() bool {
+	return x.Witness != Usage && x.Expected.Exact() && x.Expected.Min > 0 && x.Hits == 2*float64(x.Expected.Min)
+}
+
+// stuck says that a counter did not move where hits were certain.
+func (x Reading) stuck() bool { return x.Witness != Usage && x.Hits == 0 && x.Expected.Min > 0 }
 
 func (l Line) comparable() bool { return l.Outcome == Agrees || l.Outcome == Disagrees }
 

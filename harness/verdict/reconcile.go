@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/kvproof/kvproof/harness/row"
@@ -30,7 +31,18 @@ func Reconcile(phase string, readings []Reading) ([]Line, []row.Finding) {
 	r.shortLoads()
 	r.primary()
 	r.others()
+	// A counter that is wrong by itself explains what else is odd about it.
+	slices.SortStableFunc(r.findings, func(a, b row.Finding) int { return rank(a.Code) - rank(b.Code) })
 	return r.lines, r.findings
+}
+
+// rank puts what is wrong with one counter alone before what two of them show.
+func rank(code row.Code) int {
+	switch code {
+	case row.CounterReset, row.CountedTwice, row.CounterStuck:
+		return 0
+	}
+	return 1
 }
 
 type reconciliation struct {
@@ -112,6 +124,13 @@ func (r *reconciliation) others() {
 		// A right reading needs no complaint about a wrong one that was named.
 		named := earlier != nil && earlier != &r.lines[first] && x.direction() == 0 && earlier.direction() != 0
 		switch {
+		case x.doubled():
+			// It has its own name.
+		case x.stuck() && primary.direction() == 0:
+			x.Outcome = Disagrees
+			r.find(row.CounterStuck, "hits happen and are not counted: this counter, and every rate taken from it, means nothing",
+				"%s (%s) did not move, %s (%s) reports %v hit tokens and the plan gives %s",
+				x.Witness, x.Source, primary.Witness, primary.Source, primary.Hits, x.Expected)
 		case x.Witness == Lookup && x.direction() == 0 && r.explained():
 			// It found what the plan gives; what went wrong came after it.
 		case equal:

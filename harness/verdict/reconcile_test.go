@@ -79,7 +79,7 @@ func TestReconcile(t *testing.T) {
 		{
 			"engine counter stuck", "warm", func(r []Reading) { r[engine].Hits = 0 },
 			[]Outcome{Agrees, Disagrees, Agrees, Agrees},
-			[]row.Code{row.WitnessDisagrees},
+			[]row.Code{row.CounterStuck},
 		},
 		{
 			"engine counter off by one", "warm", func(r []Reading) { r[engine].Hits-- },
@@ -89,7 +89,7 @@ func TestReconcile(t *testing.T) {
 		{
 			"backend counter stuck", "warm", func(r []Reading) { r[backend].Hits = 0 },
 			[]Outcome{Agrees, Agrees, Disagrees, Agrees},
-			[]row.Code{row.WitnessDisagrees},
+			[]row.Code{row.CounterStuck},
 		},
 		{
 			"hits and queries stand still", "warm", func(r []Reading) { r[engine].Hits, r[engine].Queries = 0, 0 },
@@ -99,7 +99,7 @@ func TestReconcile(t *testing.T) {
 		{
 			"counted twice", "warm", func(r []Reading) { r[engine].Hits, r[engine].Queries = 16368, 16384 },
 			[]Outcome{Agrees, Disagrees, Agrees, Agrees},
-			[]row.Code{row.ForeignTraffic, row.WitnessDisagrees},
+			[]row.Code{row.CountedTwice},
 		},
 		{
 			"foreign queries", "warm", func(r []Reading) { r[backend].Queries += 64 },

@@ -53,7 +53,7 @@ func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
 		ID: e.config.ModelName, Object: "model", Created: created, OwnedBy: "vllm",
 		Root: e.config.ModelName, MaxModelLen: e.model.Config().Context,
 		Permission: []modelPermission{{
-			ID: "modelperm-" + e.model.Fingerprint(), Object: "model_permission", Created: created,
+			ID: "modelperm-" + e.weights.Load().Fingerprint(), Object: "model_permission", Created: created,
 			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*",
 		}},
 	}}})

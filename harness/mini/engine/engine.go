@@ -30,6 +30,7 @@ import (
 	"io"
 	"log"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/mini/kv"
@@ -60,7 +61,8 @@ const DefaultVersion = "0.32.0+mini"
 // An Engine serves one model. All its methods are safe for concurrent use.
 type Engine struct {
 	config      Config
-	model       *model.Model
+	model       *model.Model                // its shape, which stays
+	weights     atomic.Pointer[model.Model] // what computes
 	tokenizer   *tokenizer.Tokenizer
 	fingerprint string // system_fingerprint of answers
 	started     time.Time
@@ -103,6 +105,7 @@ func New(c Config) (*Engine, error) {
 		active:      map[*sequence]struct{}{},
 	}
 	e.metrics = newMetrics(e)
+	e.weights.Store(c.Model)
 	e.noise = newNoise(c.Noise)
 	return e, nil
 }

@@ -43,7 +43,7 @@ func (e *Engine) newRequest(r *http.Request, prefix string, p params, prompts []
 			return nil, refused
 		}
 		if e.config.PrefixCaching {
-			s.extendKeys(rootKey(e.model.Fingerprint(), s.salt), e.config.BlockSize)
+			s.extendKeys(rootKey(e.weights.Load().Fingerprint(), s.salt), e.config.BlockSize)
 		}
 		room += s.maxTokens + 1
 		q.sequences = append(q.sequences, s)

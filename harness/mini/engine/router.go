@@ -30,6 +30,7 @@ func (e *Engine) Handler() http.Handler {
 		"/tokenize":            {methods: post, handle: e.tokenize},
 		"/detokenize":          {methods: post, handle: e.detokenize},
 		"/reset_prefix_cache":  {methods: post, handle: e.reset},
+		"/update_weights":      {methods: post, handle: e.updateWeights},
 		"/health":              {methods: get, handle: e.health, quiet: true},
 		"/ping":                {methods: both, handle: e.health, quiet: true},
 		"/version":             {methods: get, handle: e.version, quiet: true},

@@ -103,7 +103,7 @@ func (e *Engine) forward(s *sequence, n int, sample bool) error {
 	if sample {
 		in.Logits = s.logits
 	}
-	flops, err := e.model.Forward(e.config.BlockSize, []model.Sequence{in})
+	flops, err := e.weights.Load().Forward(e.config.BlockSize, []model.Sequence{in})
 	if err != nil {
 		return fmt.Errorf("computing tokens %d to %d: %w", s.computed, end, err)
 	}
@@ -123,7 +123,7 @@ func (e *Engine) publish(s *sequence) {
 	if !e.config.PrefixCaching || full == s.published {
 		return
 	}
-	s.extendKeys(rootKey(e.model.Fingerprint(), s.salt), e.config.BlockSize)
+	s.extendKeys(rootKey(e.weights.Load().Fingerprint(), s.salt), e.config.BlockSize)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ; s.published < full; s.published++ {

@@ -214,3 +214,26 @@ func TestResetRightAfterAnAnswer(t *testing.T) {
 		require.Equal(t, `{"success":true}`, do(t, e, http.MethodPost, "/reset_prefix_cache", "").Body.String())
 	}
 }
+
+// Other weights answer otherwise, and what the old ones computed is gone, unless
+// the caller takes that on himself.
+func TestUpdateWeights(t *testing.T) {
+	store := newMemStore(16, 16)
+	e := newEngine(t, func(c *Config) { c.PrefixCaching, c.Store = true, store })
+	ids := prompt(1, 50)
+	old := complete(t, e, ask(ids))
+	update := func(query string, code int) string {
+		w := do(t, e, http.MethodPost, "/update_weights"+query, "")
+		require.Equal(t, code, w.Code)
+		return w.Body.String()
+	}
+	require.Equal(t, `{"success":true}`, update("", http.StatusOK))
+	fresh := complete(t, e, ask(ids))
+	require.Zero(t, fresh.cached)
+	require.NotEqual(t, old.tokens, fresh.tokens)
+	require.Equal(t, 1, store.resets)
+
+	require.Equal(t, `{"success":true}`, update("?reset_cache=false", http.StatusOK))
+	require.Equal(t, 48, complete(t, e, ask(ids)).cached, "the store knows nothing of weights")
+	update("?reset_cache=perhaps", http.StatusBadRequest)
+}

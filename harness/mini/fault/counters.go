@@ -27,11 +27,17 @@ type counters struct {
 	last     map[string]float64 // the engine's counters in the last scrape
 	base     map[string]float64 // their values when they last started anew
 	restarts int
+	quiet    int  // scrapes that found what the one before did
+	moved    bool // since the last restart
 }
+
+// quietScrapes of one engine in a row come between two passes, when the suite
+// has seen that all is idle.
+const quietScrapes = 4
 
 // metrics shows the engine's counters as planted.
 func (i *Injector) metrics(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if !i.Has(StuckCounter) && !i.Has(StuckCounterZero) && !i.Has(StuckCounterOne) && !i.Has(DoubleCount) && !i.Has(CounterReset) {
+	if !i.Has(StuckCounter) && !i.Has(StuckCounterZero) && !i.Has(StuckCounterOne) && !i.Has(DoubleCount) && !i.Has(CounterReset) && !i.Has(Restart) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -52,7 +58,7 @@ func (i *Injector) falsify(page []byte) []byte {
 	if i.counters.first == nil {
 		i.counters.first = map[string]float64{}
 	}
-	i.counters.scrape(page)
+	i.counters.scrape(page, i.planted[Restart])
 	var out bytes.Buffer
 	for line := range strings.Lines(string(page)) {
 		out.WriteString(i.falsifyLine(line))
@@ -61,16 +67,22 @@ func (i *Injector) falsify(page []byte) []byte {
 }
 
 // scrape notes the engine's counters. Where they moved since the last time, a
-// CounterReset lets them start anew from here.
-func (c *counters) scrape(page []byte) {
+// CounterReset lets them start anew from here; a Restart, where they moved and
+// then stood still for some scrapes.
+func (c *counters) scrape(page []byte, whenQuiet bool) {
 	now := map[string]float64{}
 	for line := range strings.Lines(string(page)) {
 		if series, value, ok := sample(line); ok && strings.HasPrefix(series, "vllm:") && counts(series) {
 			now[series] = value
 		}
 	}
-	if c.last != nil && !maps.Equal(c.last, now) {
-		c.base = now
+	same := maps.Equal(c.last, now)
+	c.quiet++
+	if !same {
+		c.quiet, c.moved = 0, c.last != nil
+	}
+	if c.last != nil && (!whenQuiet && !same || whenQuiet && c.moved && c.quiet >= quietScrapes) {
+		c.base, c.moved = now, false
 		c.restarts++
 	}
 	c.last = now
@@ -96,7 +108,7 @@ func (i *Injector) falsifyLine(line string) string {
 		first = value
 		i.counters.first[series] = value
 	}
-	hits := countsHits(series)
+	hits, starts := countsHits(series), i.planted[CounterReset] || i.planted[Restart]
 	switch {
 	case i.planted[StuckCounter] && hits:
 		value = first
@@ -106,9 +118,9 @@ func (i *Injector) falsifyLine(line string) string {
 		value = 1
 	case i.planted[DoubleCount] && hits:
 		value *= 2
-	case i.planted[CounterReset] && strings.HasPrefix(series, startTime):
+	case starts && strings.HasPrefix(series, startTime):
 		value += float64(i.counters.restarts)
-	case i.planted[CounterReset] && strings.HasPrefix(series, "vllm:") && counts(series):
+	case starts && strings.HasPrefix(series, "vllm:") && counts(series):
 		value -= i.counters.base[series]
 	default:
 		return line

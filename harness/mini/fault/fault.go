@@ -40,6 +40,9 @@ const (
 	FullHitSkipsLast Fault = "full-hit-skips-last"
 	LostStore        Fault = "lost-store"
 	LateStore        Fault = "late-store"
+	FailedStore      Fault = "failed-store"
+	SwappedObjects   Fault = "swapped-objects"
+	IdleStore        Fault = "idle-store"
 )
 
 // Faults on the engine's HTTP.
@@ -60,6 +63,10 @@ const (
 	PromptLength     Fault = "prompt-length"
 	DroppedPrompt    Fault = "dropped-prompt"
 	SlowFirstEmpty   Fault = "slow-first-empty"
+	SilentUsage      Fault = "silent-usage"
+	ForeignTraffic   Fault = "foreign-traffic"
+	Restart          Fault = "restart"
+	StaleWeights     Fault = "stale-weights"
 )
 
 // Faults in the DaseR server, which only the rows daser-prefix and daser-chunk
@@ -96,7 +103,7 @@ const (
 type entry struct {
 	fault    Fault
 	place    place
-	findings []string // any one of these; none: it must not mislead
+	findings []string // the first that is found is one of these; none: it must not mislead
 	about    string
 }
 
@@ -106,31 +113,38 @@ var entries = []entry{
 	{SwappedBlocks, inStore, []string{"output-differs", "logprob-shift"}, "two neighbouring loaded blocks change places (hits of two blocks and more)"},
 	{ZeroBlock, inStore, []string{"output-differs", "logprob-shift"}, "one loaded block is all zero"},
 	{TokensPermuted, inStore, []string{"output-differs", "logprob-shift"}, "the tokens of one loaded block come in reverse order"},
-	{NaN, inStore, []string{"logprob-null", "output-differs"}, "one value of a loaded block is not a number"},
+	{NaN, inStore, []string{"logprob-null"}, "one value of a loaded block is not a number"},
 	{OtherRequest, inStore, []string{"output-differs", "logprob-shift"}, "a load delivers the KV of the load before it that was of another prompt"},
-	{HitPlusOneToken, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one token too long, the KV of that token is zero (a full hit stays as it is)"},
-	{HitMinusOneToken, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one token too short"},
-	{HitPlusOneBlock, inStore, []string{"hit-above-oracle", "witness-disagrees", "output-differs", "cold-not-cold"}, "a hit is reported one chunk too long, at most the prompt, the KV beyond is zero (a full hit stays as it is)"},
-	{HitMinusOneBlock, inStore, []string{"hit-below-oracle", "witness-disagrees"}, "a hit is reported one chunk too short"},
+	{HitPlusOneToken, inStore, []string{"hit-above-oracle"}, "a hit is reported one token too long, the KV of that token is zero (a full hit stays as it is)"},
+	{HitMinusOneToken, inStore, []string{"hit-below-oracle"}, "a hit is reported one token too short"},
+	{HitPlusOneBlock, inStore, []string{"hit-above-oracle"}, "a hit is reported one chunk too long, at most the prompt, the KV beyond is zero (a full hit stays as it is)"},
+	{HitMinusOneBlock, inStore, []string{"hit-below-oracle"}, "a hit is reported one chunk too short"},
 	{FullHitSkipsLast, inStore, []string{"output-differs", "logprob-shift"}, "where the whole prompt is found, the last token that is loaded has no KV (prompts of whole chunks)"},
 	{LostStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and nothing is kept"},
 	{LateStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and written only when the next one comes; the status says quiet"},
-	{ResetNoop, onWire, []string{"reset-not-honoured", "cold-not-cold"}, "a reset of the cache answers success and does nothing"},
-	{ResetFalse, onWire, []string{"reset-not-honoured", "cold-not-cold"}, `a reset answers 200 with {"success":false} and does nothing`},
-	{StuckCounter, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at the value they had first"},
-	{StuckCounterZero, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 0"},
-	{StuckCounterOne, onWire, []string{"witness-disagrees"}, "the engine's hit counters stay at 1"},
-	{DoubleCount, onWire, []string{"witness-disagrees", "impossible-counter"}, "the engine's hit counters count every hit twice"},
+	{FailedStore, inStore, []string{"output-differs", "logprob-shift"}, "a store fails half way and its entry stays visible: the second half of what a load delivers is zero"},
+	{SwappedObjects, inStore, []string{"output-differs", "logprob-shift"}, "the stored KV of two prompts is exchanged: each is served the other's"},
+	{IdleStore, inStore, []string{"no-queries"}, "the store looks alive and does nothing: it is never asked and never given anything"},
+	{ResetNoop, onWire, []string{"reset-not-honoured"}, "a reset of the cache answers success and does nothing"},
+	{ResetFalse, onWire, []string{"reset-not-honoured"}, `a reset answers 200 with {"success":false} and does nothing`},
+	{StuckCounter, onWire, []string{"counter-stuck"}, "the engine's hit counters stay at the value they had first"},
+	{StuckCounterZero, onWire, []string{"counter-stuck"}, "the engine's hit counters stay at 0"},
+	{StuckCounterOne, onWire, []string{"counter-stuck"}, "the engine's hit counters stay at 1"},
+	{DoubleCount, onWire, []string{"counted-twice"}, "the engine's hit counters count every hit twice"},
 	{CounterReset, onWire, []string{"counter-reset"}, "the engine's counters start anew whenever they have moved, as after a restart"},
 	{ErrorEvent, onWire, []string{"request-failed"}, "a stream ends in an error event under HTTP 200, then [DONE]"},
 	{Truncate, onWire, []string{"truncated"}, "the connection is cut before the finish reason"},
 	{Stall, onWire, []string{"stalled"}, "a stream falls silent and stays open until the client leaves"},
-	{Die, onWire, []string{"server-died", "truncated"}, "in mid-stream the engine is gone: connections break, health is 503"},
-	{DropRequests, onWire, []string{"server-died", "request-failed"}, "every third completion gets no answer, its connection is closed"},
+	{Die, onWire, []string{"server-died"}, "in mid-stream the engine is gone: connections break, health is 503"},
+	{DropRequests, onWire, []string{"request-failed"}, "every third completion gets no answer, its connection is closed"},
 	{ShortOutput, onWire, []string{"short-output"}, "half of the output that was asked for, with finish reason length"},
 	{PromptLength, onWire, []string{"prompt-length"}, "usage reports one prompt token too many"},
 	{DroppedPrompt, onWire, []string{"prompt-length"}, "the last token of the prompt is dropped before the engine sees it"},
 	{SlowFirstEmpty, onWire, nil, "an empty chunk comes before the first token, which is late: time to first token must be the token's"},
+	{SilentUsage, onWire, []string{"witness-missing"}, "usage does not say how many prompt tokens were cached"},
+	{ForeignTraffic, onWire, []string{"foreign-traffic"}, "somebody else asks the same server: a request of theirs for each of ours"},
+	{Restart, onWire, []string{"counter-reset"}, "the engine's counters start anew when nothing runs, as after a restart between two passes"},
+	{StaleWeights, onWire, []string{"stale-cache"}, "new weights are loaded and KV of the old ones stays in the cache"},
 	{PartialChunk, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the second half of the last chunk of a load is another chunk's"},
 	{OtherDocument, inDaser, []string{"kv-differs", "output-differs", "logprob-shift"}, "the last chunk of a load is another chunk's as a whole"},
 	{EarlyAck, inDaser, []string{"load-shorter-than-lookup", "kv-differs", "output-differs", "logprob-shift"}, "a store is committed at once and its bytes are written only when the next one comes; until then a load delivers zeros"},
@@ -181,9 +195,9 @@ func Parse(list string) ([]Fault, error) {
 // About says what is broken, in a sentence.
 func (f Fault) About() string { return f.entry().about }
 
-// Findings are the codes of which at least one must come of the fault where
-// it can act: a row with a cache, prompts that hit. None means that nothing may
-// come of it, and no number may be misled by it.
+// Findings are the codes one of which must be the first thing that is found
+// where the fault can act: a row with a cache, prompts that hit. None means that
+// nothing may come of it, and no number may be misled by it.
 func (f Fault) Findings() []string { return slices.Clone(f.entry().findings) }
 
 // NeedsStore says that the fault acts between engine and store.

@@ -26,7 +26,7 @@ func TestEveryFaultIsDescribed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Fault{f}, got)
 	}
-	require.Len(t, seen, 38)
+	require.Len(t, seen, 45)
 	for _, f := range Daser() {
 		require.True(t, f.NeedsDaser(), f)
 		require.False(t, f.NeedsStore() || f.AtStart(), f)

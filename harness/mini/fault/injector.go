@@ -19,12 +19,13 @@ type Injector struct {
 	model     *model.Model // knows where a token lies in a block
 	blockSize int
 
-	mu       sync.Mutex
-	planted  map[Fault]bool
-	dead     bool          // Die has struck
-	requests int           // completions since DropRequests was planted
-	counters counters      // what the counter faults have seen
-	released chan struct{} // closed to let stalled streams go
+	mu        sync.Mutex
+	planted   map[Fault]bool
+	dead      bool          // Die has struck
+	requests  int           // completions since DropRequests was planted
+	strangers int           // requests of somebody else's that ForeignTraffic has sent
+	counters  counters      // what the counter faults have seen
+	released  chan struct{} // closed to let stalled streams go
 }
 
 // NewInjector returns one without faults, for an engine that runs m with

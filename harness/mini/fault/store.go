@@ -23,6 +23,7 @@ type faultyStore struct {
 	found map[string]int // by request id: what was really found, where a hit was reported too long
 	last  *contents      // the last load of another prompt, for OtherRequest
 	held  *contents      // what LateStore has not yet forwarded
+	kept  []*contents    // what was stored, of each prompt once, for SwappedObjects
 }
 
 // contents are KV that the wrapper keeps beyond a call.
@@ -44,6 +45,9 @@ func (s *faultyStore) Chunk() int { return s.inner.Chunk() }
 // Lookup lies about the length of a hit. A miss stays one, so that the fault
 // is one of length and not of content.
 func (s *faultyStore) Lookup(ctx context.Context, r kv.Request) (int, error) {
+	if s.injector.Has(IdleStore) {
+		return 0, nil
+	}
 	n, err := s.inner.Lookup(ctx, r)
 	if err != nil || n == 0 {
 		return n, err
@@ -85,6 +89,14 @@ func (s *faultyStore) Load(ctx context.Context, r kv.Request, tokens int, dst []
 	if s.injector.Has(OtherRequest) {
 		s.exchange(r, there, dst)
 	}
+	if s.injector.Has(SwappedObjects) {
+		s.swap(r, dst)
+	}
+	if s.injector.Has(FailedStore) {
+		for _, block := range dst[len(dst)/2:] {
+			clear(block)
+		}
+	}
 	if s.injector.Has(FullHitSkipsLast) && tokens == len(r.Tokens)-1 && len(r.Tokens)%s.Chunk() == 0 {
 		s.injector.forget(tokens-1, dst)
 	}
@@ -110,15 +122,33 @@ func (s *faultyStore) exchange(r kv.Request, tokens int, dst [][]float32) {
 	}
 }
 
+// swap puts the KV of the prompt that was stored beside r's into dst: of the
+// first one stored the second's, of the second the first's, and so on.
+func (s *faultyStore) swap(r kv.Request, dst [][]float32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.kept, func(c *contents) bool { return slices.Equal(c.request.Tokens, r.Tokens) })
+	if at < 0 || at^1 >= len(s.kept) {
+		return
+	}
+	partner := s.kept[at^1].blocks
+	for i := range min(len(dst), len(partner)) {
+		copy(dst[i], partner[i])
+	}
+}
+
 func head(tokens []int32, n int) []int32 { return tokens[:min(n, len(tokens))] }
 
 // Store loses what it acknowledges, or forwards it only with the next one.
 func (s *faultyStore) Store(ctx context.Context, r kv.Request, src [][]float32) error {
-	if s.injector.Has(LostStore) {
+	if s.injector.Has(LostStore) || s.injector.Has(IdleStore) {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.injector.Has(SwappedObjects) {
+		s.kept = append(s.kept, keep(r, src))
+	}
 	var late error
 	if s.held != nil {
 		late = s.inner.Store(ctx, s.held.request, s.held.blocks)

@@ -16,7 +16,10 @@ import (
 const errorEvent = `data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", "type": "InternalServerError", "param": null, "code": 500}}` +
 	"\n\ndata: [DONE]\n\n"
 
-var promptTokens = regexp.MustCompile(`"prompt_tokens":\s*\d+`)
+var (
+	promptTokens  = regexp.MustCompile(`"prompt_tokens":\s*\d+`)
+	tokensDetails = regexp.MustCompile(`"prompt_tokens_details":\s*\{[^}]*\}`)
+)
 
 // A stream is the ResponseWriter of a completion. It takes an SSE stream apart
 // into events, to break it at one of them; an answer in one piece counts as
@@ -41,7 +44,7 @@ func (s *stream) WriteHeader(code int) {
 	if !s.head {
 		s.head = true
 		s.events = strings.HasPrefix(s.Header().Get("Content-Type"), "text/event-stream")
-		if s.injector.Has(PromptLength) {
+		if s.injector.Has(PromptLength) || s.injector.Has(SilentUsage) {
 			s.Header().Del("Content-Length") // a number may grow by a digit
 		}
 	}
@@ -104,6 +107,9 @@ func (s *stream) send(event []byte) error {
 	}
 	if s.injector.Has(PromptLength) {
 		event = promptTokens.ReplaceAllFunc(event, oneMore)
+	}
+	if s.injector.Has(SilentUsage) {
+		event = tokensDetails.ReplaceAll(event, []byte(`"prompt_tokens_details": null`))
 	}
 	s.passed++
 	_, err := s.inner.Write(event)

@@ -26,6 +26,10 @@ func (i *Injector) WrapHandler(next http.Handler) http.Handler {
 			answer(w, `{"success":true}`)
 		case path == "/reset_prefix_cache" && i.Has(ResetFalse):
 			answer(w, `{"success":false}`)
+		case path == "/update_weights" && i.Has(StaleWeights):
+			r = r.Clone(r.Context())
+			r.URL.RawQuery = "reset_cache=false"
+			next.ServeHTTP(w, r)
 		case path == "/metrics":
 			i.metrics(w, r, next)
 		case path == "/v1/completions" || path == "/v1/chat/completions":
@@ -54,6 +58,9 @@ func (i *Injector) completion(w http.ResponseWriter, r *http.Request, next http.
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+	}
+	if i.Has(ForeignTraffic) {
+		i.foreign(r.Context(), next)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
