@@ -21,6 +21,9 @@ const (
 // NoNullBlock is a NullBlock for which every block can be stored.
 const NoNullBlock = -1
 
+// nullBlockSince is the first release with a block that means none.
+const nullBlockSince = "0.5.4"
+
 // Defaults of a Config, as upstream's where it has one.
 const (
 	DefaultChunk     = 256
@@ -41,7 +44,7 @@ type Config struct {
 
 	Chunk     int    // tokens in a chunk; 0: DefaultChunk
 	Transfer  string // Auto, LMCacheDriven or EngineDriven; empty: Auto
-	NullBlock int    // id of the block that means none; NoNullBlock: there is none
+	NullBlock int    // id of the block that means none; NoNullBlock, and in releases before 0.5.4: there is none
 	Separate  bool   // an object for each KV group, instead of one for all
 
 	TransferWorkers int // lanes for transfers, dealt to connections in turn; 0: 1
@@ -115,6 +118,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Align = cmp.Or(c.Align, DefaultAlign)
 	c.Watermark = cmp.Or(c.Watermark, DefaultWatermark)
 	c.Ratio = cmp.Or(c.Ratio, DefaultRatio)
+	if at := slices.Index(wire.Versions(), c.Version); at >= 0 && at < slices.Index(wire.Versions(), nullBlockSince) {
+		c.NullBlock = NoNullBlock
+	}
 	c.LockTTL = cmp.Or(c.LockTTL, DefaultLockTTL)
 	return c, nil
 }

@@ -52,7 +52,7 @@ func rankOf(world, worker int) uint32 {
 
 // fileName is the name of the object in upstream's L2 of files.
 func (k objectKey) fileName() string {
-	name := fmt.Sprintf("%s@%#010x@%x@%s", strings.ReplaceAll(k.model, "/", "-SEP-"), k.rank, k.group, hex.EncodeToString(k.hash[:]))
+	name := fmt.Sprintf("%s@0x%08x@%x@%s", strings.ReplaceAll(k.model, "/", "-SEP-"), k.rank, k.group, hex.EncodeToString(k.hash[:]))
 	if k.salt != "" {
 		name += "@" + k.salt
 	}
