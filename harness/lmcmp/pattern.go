@@ -34,6 +34,14 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// Block is the content of one block of one plane of a layer, of size bytes, as
+// the first worker has it.
+func (c Content) Block(layer, plane, position, size int) []byte {
+	b := make([]byte, size)
+	patternOf(c, layer, plane, position).fill(b)
+	return b
+}
+
 func (p pattern) word(i int) uint64 { return mix(uint64(p) + uint64(i)*golden) }
 
 // fill writes the pattern to the whole of b.

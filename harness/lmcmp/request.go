@@ -187,8 +187,8 @@ func (c *Client) Verify(blocks []int, content Content) ([]Mismatch, error) {
 }
 
 func (c *Client) contentOf(worker int, content Content) Content {
-	if !c.config.Shape.MLA() {
-		content.Seed = mix(content.Seed + uint64(worker)) // of worker 0, too: its seed is as good as another
+	if worker > 0 && !c.config.Shape.MLA() {
+		content.Seed = mix(content.Seed + uint64(worker))
 	}
 	return content
 }

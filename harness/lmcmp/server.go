@@ -103,45 +103,53 @@ func (s *Server) dialect(ctx context.Context, version string) (*wire.Dialect, er
 	return wire.ForVersion(v)
 }
 
-// probe pings in the forms of one release after the other, newest first.
+// probe finds the release out without the HTTP side. It pings by numbers that
+// mean a ping in one release and, with this one payload, nothing in any other:
+// there they are operations with more payloads, or fewer, which are dropped.
+// They exist in all releases. A number that a release up to 0.5.5 does not
+// know, or a name, ends its loop for everybody (observed on 0.5.5).
 func (s *Server) probe(ctx context.Context) (*wire.Dialect, error) {
 	var tried []string
-	for _, release := range []string{newerRelease, "0.5.5", "0.5.2", "0.4.7"} {
+	for _, release := range []string{"0.5.5", "0.5.2", "0.4.7"} {
 		d, err := wire.ForVersion(release)
 		if err != nil {
 			return nil, err
 		}
-		name := "ping of LMCache " + release
-		if release == newerRelease {
-			name = "ping by name"
-			d = wire.Newest()
-		}
-		tried = append(tried, name)
-		alive, err := s.ping(ctx, release)
+		tried = append(tried, "ping of LMCache "+release)
+		var alive bool
+		answered, err := s.answers(ctx, d, &wire.Ping{}, &alive)
 		switch {
-		case err == nil && alive:
-			return d, nil
-		case err != nil && !wire.IsTimeout(err):
+		case err != nil:
 			return nil, fmt.Errorf("finding out the cache server's release (tried: %s): %w", strings.Join(tried, ", "), err)
+		case answered && release == "0.5.5":
+			return s.newestOr(ctx, d)
+		case answered:
+			return d, nil
 		}
 	}
 	return nil, fmt.Errorf("the cache server at %s answered no ping (tried: %s; %v each): it is no LMCache server, or one that is not known; name its version, or the URL of its HTTP side", s.RPC, strings.Join(tried, ", "), probePatience)
 }
 
-// newerRelease stands for a release after the known ones, which is spoken to by
-// name.
-const newerRelease = "9999.0.0"
-
-func (s *Server) ping(ctx context.Context, release string) (bool, error) {
-	d, err := wire.ForVersion(release)
-	if err != nil {
-		return false, err
+// newestOr tells 0.5.6 and later from the releases before, which have the same
+// numbers: they answer a question that was retired, and that changes nothing.
+func (s *Server) newestOr(ctx context.Context, older *wire.Dialect) (*wire.Dialect, error) {
+	hits := 0
+	answered, err := s.answers(ctx, older, &wire.QueryLookupHits{RequestID: "kvproof-probe"}, &hits)
+	if err != nil || answered {
+		return older, err
 	}
+	return wire.Newest(), nil
+}
+
+// answers says whether a request gets an answer in time.
+func (s *Server) answers(ctx context.Context, d *wire.Dialect, r wire.Request, result any) (bool, error) {
 	dealer := wire.NewDealer(s.RPC, d, probePatience)
 	defer dealer.Close() //nolint:errcheck // nothing is lost with it
-	var alive bool
-	_, err = dealer.Call(ctx, &wire.Ping{}, &alive)
-	return alive, err
+	_, err := dealer.Call(ctx, r, result)
+	if wire.IsTimeout(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // readConfiguration takes over what the HTTP side says, and holds it against

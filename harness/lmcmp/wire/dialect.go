@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,31 +39,32 @@ type Routes struct {
 var (
 	idsA = map[Op]int{
 		OpRegisterKVCache: 1, OpUnregisterKVCache: 2, OpStore: 3, OpRetrieve: 4, OpLookup: 5, OpQueryPrefetchStatus: 6,
-		OpFreeLookupLocks: 8, OpEndSession: 9, OpRegisterEngineDriven: 10, OpUnregisterEngine: 11,
+		OpQueryLookupHits: 7, OpFreeLookupLocks: 8, OpEndSession: 9, OpRegisterEngineDriven: 10, OpUnregisterEngine: 11,
 		OpPrepareStore: 12, OpCommitStore: 13, OpPrepareRetrieve: 14, OpCommitRetrieve: 15,
 		OpClear: 16, OpGetChunkSize: 17, OpPing: 18, OpReportBlockAllocation: 19, OpNoop: 20,
 	}
 	idsB = map[Op]int{
 		OpRegisterKVCache: 1, OpUnregisterKVCache: 2, OpStore: 3, OpRetrieve: 4, OpLookup: 5, OpQueryPrefetchStatus: 6,
-		OpWaitPrefetchStatus: 7, OpFreeLookupLocks: 9, OpEndSession: 10, OpRegisterEngineDriven: 11, OpUnregisterEngine: 12,
+		OpWaitPrefetchStatus: 7, OpQueryLookupHits: 8, OpFreeLookupLocks: 9, OpEndSession: 10, OpRegisterEngineDriven: 11, OpUnregisterEngine: 12,
 		OpPrepareStore: 13, OpCommitStore: 14, OpPrepareRetrieve: 15, OpCommitRetrieve: 16,
 		OpClear: 17, OpGetChunkSize: 18, OpPing: 19, OpReportBlockAllocation: 20, OpNoop: 21,
 	}
 	idsC = map[Op]int{
 		OpRegisterKVCache: 1, OpUnregisterKVCache: 2, OpStore: 6, OpRetrieve: 7, OpLookup: 8, OpQueryPrefetchStatus: 9,
-		OpWaitPrefetchStatus: 10, OpFreeLookupLocks: 12, OpEndSession: 13, OpRegisterEngineDriven: 14, OpUnregisterEngine: 15,
+		OpWaitPrefetchStatus: 10, OpQueryLookupHits: 11, OpFreeLookupLocks: 12, OpEndSession: 13, OpRegisterEngineDriven: 14, OpUnregisterEngine: 15,
 		OpPrepareStore: 16, OpCommitStore: 17, OpPrepareRetrieve: 18, OpCommitRetrieve: 19,
 		OpClear: 20, OpGetChunkSize: 21, OpPing: 22, OpReportBlockAllocation: 23, OpNoop: 24,
 	}
-	idsD = withExperimental(idsC, 32)
+	idsD = idsOf0506()
 )
 
-func withExperimental(ids map[Op]int, id int) map[Op]int {
-	more := map[Op]int{OpGetExperimental: id}
-	for op, n := range ids {
-		more[op] = n
-	}
-	return more
+// idsOf0506 are those of 0.5.6, which keeps the numbers that it found for
+// clients that do not name operations: one was retired, one moved.
+func idsOf0506() map[Op]int {
+	ids := maps.Clone(idsC)
+	delete(ids, OpQueryLookupHits)
+	ids[OpGetExperimental] = 32
+	return ids
 }
 
 var (

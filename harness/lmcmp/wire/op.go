@@ -13,6 +13,7 @@ const (
 	OpLookup                Op = "lookup"
 	OpQueryPrefetchStatus   Op = "query_prefetch_status"
 	OpWaitPrefetchStatus    Op = "wait_prefetch_status"
+	OpQueryLookupHits       Op = "query_prefetch_lookup_hits" // retired in 0.5.6
 	OpFreeLookupLocks       Op = "free_lookup_locks"
 	OpEndSession            Op = "end_session"
 	OpRegisterEngineDriven  Op = "register_kv_cache_engine_driven_context"

@@ -49,6 +49,10 @@ func (*WaitPrefetchStatus) Op() Op                    { return OpWaitPrefetchSta
 func (r *WaitPrefetchStatus) payloads(*Dialect) []any { return []any{&r.RequestID, &r.Timeout} }
 func (*WaitPrefetchStatus) result() any               { return new(int) }
 
+func (*QueryLookupHits) Op() Op                    { return OpQueryLookupHits }
+func (r *QueryLookupHits) payloads(*Dialect) []any { return []any{&r.RequestID} }
+func (*QueryLookupHits) result() any               { return new(int) }
+
 func (*FreeLookupLocks) Op() Op                      { return OpFreeLookupLocks }
 func (r *FreeLookupLocks) payloads(d *Dialect) []any { return []any{d.key(&r.Key), &r.TPSize} }
 func (*FreeLookupLocks) result() any                 { return nil }

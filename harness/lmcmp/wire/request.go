@@ -63,6 +63,8 @@ type (
 		RequestID string
 		Timeout   float64 // seconds
 	}
+	// QueryLookupHits asks for the same, in releases up to 0.5.5.
+	QueryLookupHits struct{ RequestID string }
 	// FreeLookupLocks releases what a lookup found and nobody read.
 	FreeLookupLocks struct {
 		Key    Key
@@ -247,6 +249,7 @@ var requests = map[Op]func() Request{
 	OpLookup:                func() Request { return &Lookup{} },
 	OpQueryPrefetchStatus:   func() Request { return &QueryPrefetchStatus{} },
 	OpWaitPrefetchStatus:    func() Request { return &WaitPrefetchStatus{} },
+	OpQueryLookupHits:       func() Request { return &QueryLookupHits{} },
 	OpFreeLookupLocks:       func() Request { return &FreeLookupLocks{} },
 	OpEndSession:            func() Request { return &EndSession{} },
 	OpRegisterEngineDriven:  func() Request { return &RegisterEngineDriven{} },

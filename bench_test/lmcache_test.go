@@ -1,0 +1,342 @@
+//go:build lmcache
+
+package bench_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness"
+	"github.com/kvproof/kvproof/harness/cachebench"
+	"github.com/kvproof/kvproof/harness/lmcmp"
+	"github.com/kvproof/kvproof/harness/lmcmp/shm"
+	"github.com/kvproof/kvproof/harness/probe"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// lmcacheReleases are the releases that tests start, where they are installed:
+// the pinned one, and one that numbers its operations and describes tensors in
+// another way each.
+var lmcacheReleases = []string{recipe.LMCacheRelease, "0.5.5"}
+
+var bothTransfers = []lmcmp.Transfer{lmcmp.EngineDriven, lmcmp.LMCacheDriven}
+
+// nothingLeft checks at the test's end that no segment of ours is left that was
+// not there before.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	before, err := shm.List()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		after, err := shm.List()
+		require.NoError(t, err)
+		require.Subset(t, before, after, "shared memory is left behind")
+		pools, err := os.ReadDir("/dev/shm")
+		require.NoError(t, err)
+		for _, p := range pools {
+			require.False(t, strings.HasPrefix(p.Name(), fmt.Sprintf("lmcache_l1_pool_kvproof_%d_", os.Getpid())), "%s is left behind", p.Name())
+		}
+	})
+}
+
+func discover(t *testing.T, e lmcmp.Endpoints) *lmcmp.Server {
+	t.Helper()
+	s, err := lmcmp.Discover(t.Context(), e, "")
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func parseShape(t *testing.T, spec string) lmcmp.Shape {
+	t.Helper()
+	shape, err := lmcmp.ParseShape(spec)
+	require.NoError(t, err)
+	return shape
+}
+
+// cacheRun is a run that must be valid.
+func cacheRun(t *testing.T, s *lmcmp.Server, config cachebench.Config) *cachebench.Result {
+	t.Helper()
+	config.Salt = t.Name()
+	config.Salt = strings.NewReplacer("/", "-", "@", "-").Replace(config.Salt)
+	config.Patience = 60 * time.Second // a busy machine is no fault
+	result, err := cachebench.Run(t.Context(), s, config)
+	require.NoError(t, err)
+	require.Empty(t, result.Findings)
+	require.Empty(t, result.Unsafe)
+	require.True(t, result.Valid())
+	return result
+}
+
+// TestRealCacheServer asks real servers. One of them is shared, since each takes
+// long to start; what kills it comes last.
+func TestRealCacheServer(t *testing.T) {
+	for _, release := range lmcacheReleases {
+		t.Run("release="+release, func(t *testing.T) {
+			nothingLeft(t)
+			running := harness.StartLMCache(t, recipe.LMCacheServer{Release: release, Chunk: chunk})
+			s := discover(t, running.Endpoints)
+			require.Equal(t, release, s.Dialect.Version)
+			require.Equal(t, chunk, s.Chunk)
+			t.Run("every transfer", func(t *testing.T) { everyTransfer(t, s) })
+			t.Run("boundaries", func(t *testing.T) { boundaries(t, s) })
+			t.Run("damage", func(t *testing.T) { damage(t, running, s) })
+			t.Run("clear", func(t *testing.T) { clearing(t, s) })
+			t.Run("asked without HTTP", func(t *testing.T) {
+				asked, err := lmcmp.Discover(t.Context(), lmcmp.Endpoints{RPC: running.Endpoints.RPC}, "")
+				require.NoError(t, err)
+				require.Equal(t, release, asked.Dialect.Version)
+				require.Equal(t, chunk, asked.Chunk)
+			})
+			t.Run("killed in mid-run", func(t *testing.T) { killedInMidRun(t, running, s) })
+		})
+	}
+}
+
+// chunk is that of the servers here, in tokens.
+const chunk = 8
+
+// everyTransfer runs every transfer, shape, number of workers and clients: all
+// bytes right, cold misses, warm hits, and counters, locks and checksums of the
+// server agree, or there would be findings.
+func everyTransfer(t *testing.T, s *lmcmp.Server) {
+	for _, transfer := range bothTransfers {
+		for _, c := range []struct {
+			name    string
+			shape   string
+			clients int
+			workers int
+			op      cachebench.Operation
+		}{
+			{"one client", "(2,128,4,1,8):float16:2", 1, 1, cachebench.Operation{}},
+			{"eight clients", "(2,128,4,1,8):float16:2", 8, 1, cachebench.Operation{}},
+			{"tensor parallel", "(2,128,4,2,8):float32:2", 2, 2, cachebench.Operation{}},
+			{"MLA", "(1,128,4,2,8):bfloat16:3", 2, 2, cachebench.Operation{}},
+			{"bytes", "(2,128,8,2,8):uint8:2", 2, 1, cachebench.Operation{}},
+			{"two groups", "(2,128,4,1,8):float16:2;(2,128,4,2,8):float16:1", 2, 1, cachebench.Operation{}},
+			{"stores", "(2,128,4,1,8):float16:2", 3, 1, cachebench.Operation{Kind: cachebench.OpStore}},
+			{"retrieves", "(2,128,4,1,8):float16:2", 3, 1, cachebench.Operation{Kind: cachebench.OpRetrieve}},
+			{"mixed", "(2,128,4,1,8):float16:2", 3, 1, cachebench.Operation{Kind: cachebench.OpMixed, Share: 0.5}},
+		} {
+			t.Run(fmt.Sprintf("transfer=%s/%s", transfer, c.name), func(t *testing.T) {
+				shape := parseShape(t, c.shape)
+				if len(shape) > 1 && transfer == lmcmp.EngineDriven {
+					_, err := s.Connect(t.Context(), lmcmp.Config{Shape: shape, Transfer: transfer})
+					require.ErrorContains(t, err, "only known for one")
+					return
+				}
+				const requests = 24
+				result := cacheRun(t, s, cachebench.Config{
+					Shape: shape, Transfer: transfer, Tokens: 19, Requests: requests, Clients: c.clients, Workers: c.workers, Op: c.op,
+				})
+				require.Equal(t, requests, result.Requests)
+				require.Equal(t, transfer, result.Transfer)
+				require.Positive(t, result.ChecksumOK)
+				if c.op.Kind == "" {
+					require.Equal(t, requests, result.ChecksumOK)
+					require.Equal(t, requests*16, result.Hit, "two of two chunks each")
+					require.Equal(t, result.Asked, result.Hit)
+				}
+				if transfer == lmcmp.LMCacheDriven {
+					require.Equal(t, result.ChecksumOK, result.ServerSums)
+				}
+			})
+		}
+	}
+}
+
+// boundaries are the lengths at which a chunk can be miscounted.
+func boundaries(t *testing.T, s *lmcmp.Server) {
+	shape := parseShape(t, "(2,64,4,1,8):float16:2")
+	for _, transfer := range bothTransfers {
+		for _, tokens := range []int{chunk, chunk + 1, 2*chunk - 1, 2 * chunk, 2*chunk + 1, 5*chunk + 3} {
+			t.Run(fmt.Sprintf("transfer=%s/tokens=%d", transfer, tokens), func(t *testing.T) {
+				result := cacheRun(t, s, cachebench.Config{Shape: shape, Transfer: transfer, Tokens: tokens, Requests: 3})
+				require.Equal(t, 3*(tokens/chunk)*chunk, result.Hit)
+			})
+		}
+		for _, tokens := range []int{0, 1, chunk - 1} {
+			t.Run(fmt.Sprintf("transfer=%s/tokens=%d", transfer, tokens), func(t *testing.T) {
+				_, err := cachebench.Run(t.Context(), s, cachebench.Config{Shape: shape, Transfer: transfer, Tokens: tokens, Requests: 3})
+				require.ErrorContains(t, err, "no whole chunk")
+				if tokens == 0 {
+					return
+				}
+				// The server itself is asked, too: there is nothing to find.
+				c, err := s.Connect(t.Context(), lmcmp.Config{Shape: shape, Transfer: transfer})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, c.Close(t.Context())) })
+				r := lmcmp.Request{ID: "short", Tokens: make([]uint32, tokens)}
+				hits, _, err := c.Lookup(t.Context(), r)
+				require.NoError(t, err)
+				require.Zero(t, hits)
+				require.NoError(t, c.End(t.Context(), r))
+			})
+		}
+	}
+}
+
+// TestRealCacheServerTransferRefused: a transport other than the one asked for
+// is an error, not a fallback.
+func TestRealCacheServerTransferRefused(t *testing.T) {
+	s := discover(t, harness.StartLMCache(t, recipe.LMCacheServer{Chunk: chunk, NoPool: true}).Endpoints)
+	_, err := s.Connect(t.Context(), lmcmp.Config{Shape: parseShape(t, "(2,64,4,1,8):float16:2"), Transfer: lmcmp.EngineDriven})
+	require.ErrorIs(t, err, lmcmp.ErrTransfer)
+	require.ErrorContains(t, err, "--shm-name")
+}
+
+// damage flips a byte of the server's pool between store and retrieve: the
+// server says that all is well.
+func damage(t *testing.T, running *recipe.RunningLMCache, s *lmcmp.Server) {
+	for _, transfer := range bothTransfers {
+		t.Run("transfer="+string(transfer), func(t *testing.T) {
+			c, err := s.Connect(t.Context(), lmcmp.Config{Shape: parseShape(t, "(2,64,4,2,8):float16:3"), Transfer: transfer, Salt: "damage-" + string(transfer)})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Close(t.Context())) })
+			content := lmcmp.Content{Seed: 5 << 40}
+			stored, other := []int{1, 2, 3, 4}, []int{20, 11, 13, 12}
+			storeVisible(t, c, content, stored)
+
+			pool, err := shm.Open("/"+strings.TrimPrefix(running.Pool(), "/dev/shm/"), 0)
+			require.NoError(t, err)
+			at := bytes.Index(pool.Bytes(), content.Block(0, 0, 1, 4*2*8*2)) // layer 0, K, the second block
+			require.GreaterOrEqual(t, at, 0)
+			pool.Bytes()[at+3] ^= 0x10
+			require.NoError(t, pool.Close())
+
+			mismatches := retrieveInto(t, c, content, other)
+			require.Len(t, mismatches, 1)
+			m := mismatches[0]
+			require.Equal(t, "one bit flipped", m.Looks)
+			require.Equal(t, m.Want^0x10, m.Got)
+			require.Equal(t, [5]int{0, 0, 1, 11, 3}, [5]int{m.Layer, m.Plane, m.Position, m.Block, m.Byte})
+		})
+	}
+}
+
+// clearing: a cleared server misses, and serves again.
+func clearing(t *testing.T, s *lmcmp.Server) {
+	c, err := s.Connect(t.Context(), lmcmp.Config{Shape: parseShape(t, "(2,64,4,1,8):float16:2"), Transfer: lmcmp.EngineDriven})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(t.Context())) })
+	content := lmcmp.Content{Seed: 9 << 40}
+	storeVisible(t, c, content, []int{1, 2, 3, 4})
+	require.NoError(t, s.ClearL1(t.Context()))
+	r := promptOf("after-clear")
+	hits, _, err := c.Lookup(t.Context(), r)
+	require.NoError(t, err)
+	require.Zero(t, hits)
+	require.NoError(t, c.End(t.Context(), r))
+	storeVisible(t, c, content, []int{1, 2, 3, 4})
+	require.Empty(t, retrieveInto(t, c, content, []int{5, 6, 7, 8}))
+}
+
+// killedInMidRun: the benchmark ends at once, names what it was doing, has no
+// numbers, and leaves nothing behind; so does a client of its own.
+func killedInMidRun(t *testing.T, running *recipe.RunningLMCache, s *lmcmp.Server) {
+	shape := parseShape(t, "(2,64,4,1,8):float16:2")
+	c, err := s.Connect(t.Context(), lmcmp.Config{Shape: shape, Transfer: lmcmp.LMCacheDriven})
+	require.NoError(t, err)
+	var seen atomic.Int64
+	result, err := cachebench.Run(t.Context(), s, cachebench.Config{
+		Shape: shape, Transfer: lmcmp.LMCacheDriven, Tokens: 16, Clients: 2, Salt: "killed",
+		Progress: func(string) {
+			if seen.Add(1) == 20 {
+				running.Kill()
+			}
+		},
+	})
+	require.NoError(t, err)
+	require.False(t, result.Valid())
+	require.Equal(t, row.ServerDied, result.Findings[0].Code)
+	require.Contains(t, result.Findings[0].Evidence, "connect")
+	require.NotEmpty(t, result.Unsafe)
+	for _, s := range result.Summary() {
+		require.NotContains(t, cachebench.Timed(), s.ID, "a run that is not valid has no latency")
+	}
+
+	_, _, err = c.Lookup(t.Context(), promptOf("after-kill"))
+	require.ErrorContains(t, err, "lookup: ")
+	require.ErrorIs(t, c.Close(t.Context()), lmcmp.ErrUnregister)
+}
+
+// TestRealCacheServerTiers: what leaves L1 for want of room comes back from the
+// second tier, byte for byte, and the counters say from where.
+func TestRealCacheServerTiers(t *testing.T) {
+	nothingLeft(t)
+	dir := t.TempDir()
+	running := harness.StartLMCache(t, recipe.LMCacheServer{Chunk: chunk, L2Dir: dir})
+	s := discover(t, running.Endpoints)
+	c, err := s.Connect(t.Context(), lmcmp.Config{Shape: parseShape(t, "(2,64,4,1,8):float16:2"), Transfer: lmcmp.EngineDriven})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(t.Context())) })
+	content := lmcmp.Content{Seed: 11 << 40}
+	storeVisible(t, c, content, []int{1, 2, 3, 4})
+	require.Eventually(t, func() bool {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		status, err := s.Status(t.Context())
+		require.NoError(t, err)
+		return len(entries) == 2 && status.Busy == ""
+	}, time.Minute, 20*time.Millisecond, "one file for each chunk")
+	require.NoError(t, s.ClearL1(t.Context()))
+	metrics := probe.New("lmcache", running.Endpoints.HTTP+"/metrics", nil)
+	before, err := metrics.Snapshot(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, retrieveInto(t, c, content, []int{5, 6, 7, 8}))
+	require.Eventually(t, func() bool {
+		after, err := metrics.Snapshot(t.Context())
+		require.NoError(t, err)
+		hit, _ := probe.Delta(before, after, "lmcache_mp_lookup_hit_l2_tokens_total", nil)
+		return hit == 16
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// promptOf is a prompt of two chunks of 8 tokens.
+func promptOf(id string) lmcmp.Request {
+	return lmcmp.Request{ID: id, Tokens: []uint32{7, 7, 7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}
+}
+
+// storeVisible stores both chunks and waits until they are found.
+func storeVisible(t *testing.T, c *lmcmp.Client, content lmcmp.Content, blocks []int) {
+	t.Helper()
+	r := promptOf("store")
+	require.NoError(t, c.Write(blocks, content))
+	_, err := c.Store(t.Context(), r, 0, 2, blocks)
+	require.NoError(t, err)
+	require.NoError(t, c.End(t.Context(), r))
+	try := 0
+	require.Eventually(t, func() bool {
+		try++
+		r := promptOf(fmt.Sprintf("visible-%d", try))
+		hits, _, err := c.Lookup(t.Context(), r)
+		require.NoError(t, err)
+		require.NoError(t, c.Free(t.Context(), r))
+		require.NoError(t, c.End(t.Context(), r))
+		return hits == 2
+	}, time.Minute, time.Millisecond)
+}
+
+// retrieveInto looks both chunks up, retrieves them, and compares.
+func retrieveInto(t *testing.T, c *lmcmp.Client, content lmcmp.Content, blocks []int) []lmcmp.Mismatch {
+	t.Helper()
+	r := promptOf("retrieve")
+	require.NoError(t, c.Poison(blocks))
+	hits, _, err := c.Lookup(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, 2, hits)
+	_, err = c.Retrieve(t.Context(), r, 0, 2, blocks)
+	require.NoError(t, err)
+	require.NoError(t, c.End(t.Context(), r))
+	mismatches, err := c.Verify(blocks, content)
+	require.NoError(t, err)
+	return mismatches
+}
