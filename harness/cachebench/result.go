@@ -184,12 +184,15 @@ func (r *record) call(name, phase, request string, err error) {
 	}
 	r.result.Calls[name] = c
 	r.mu.Unlock()
-	if err == nil {
-		return
+	if err == nil || errors.Is(err, lmcmp.ErrRefused) && name == "retrieve" {
+		return // what was found and is refused has a finding of its own
 	}
 	f := row.Finding{Code: row.RequestFailed, Phase: phase, Request: request, Evidence: err.Error(), Advice: "the server's log says what it refused"}
 	var lost *wire.LostError
 	switch {
+	case errors.Is(err, wire.ErrMalformed):
+		f.Advice = "the server speaks another dialect than the one that was chosen, or is broken"
+		r.taint("the connection was given up in mid-run")
 	case errors.As(err, &lost), strings.Contains(err.Error(), "connecting to the cache server"):
 		f.Code, f.Advice = row.ServerDied, "look at the end of the server's log"
 		r.taint("the connection was lost in mid-run")

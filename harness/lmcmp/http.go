@@ -192,11 +192,8 @@ func (s *Server) Checksums(ctx context.Context, instance int, blocks []int, perC
 	}
 	var err error
 	if routes := s.Dialect.Routes; routes.Query {
-		ids, encodeErr := json.Marshal(blocks)
-		if encodeErr != nil {
-			return nil, encodeErr
-		}
-		query := url.Values{"block_ids": {string(ids)}, "chunk_size": {strconv.Itoa(perChunk)}, "instance_id": {strconv.Itoa(instance)}, "layerwise": {"false"}}
+		ids := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(blocks)), ","), "[]")
+		query := url.Values{"block_ids": {ids}, "chunk_size": {strconv.Itoa(perChunk)}, "instance_id": {strconv.Itoa(instance)}, "layerwise": {"false"}}
 		err = s.http.call(ctx, http.MethodGet, routes.Checksums+"?"+query.Encode(), nil, &answer)
 	} else {
 		body := map[string]any{"block_ids": blocks, "chunk_size": perChunk, "instance_id": instance, "layerwise": false}

@@ -23,7 +23,10 @@ const young = 10 * time.Second
 // Create makes a segment of that many zero bytes under a fresh name, readable
 // by this user only. It is refused when the system's shared memory has no room
 // for it: writing to a page that is not there would kill the process.
-func Create(size int) (*Segment, error) { return CreateNamed("/"+Prefix+rand.Text(), size) }
+func Create(size int) (*Segment, error) { return CreateNamed(ownPrefix()+rand.Text(), size) }
+
+// ownPrefix begins the names that this process gives.
+func ownPrefix() string { return fmt.Sprintf("/%s%d_", Prefix, os.Getpid()) }
 
 // CreateNamed is Create under a name that must be free.
 func CreateNamed(name string, size int) (*Segment, error) {
@@ -186,6 +189,13 @@ func sweep(young time.Duration) ([]string, error) {
 		}
 	}
 	return removed, nil
+}
+
+// Own is the names of the segments that Create made in this process and that
+// still have one.
+func Own() ([]string, error) {
+	names, err := List()
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, ownPrefix()) }), err
 }
 
 // List is the names of all segments that Create made, of this process and of

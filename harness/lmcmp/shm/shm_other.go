@@ -31,3 +31,6 @@ func Sweep() ([]string, error) { return nil, nil }
 
 // List is the names of all segments.
 func List() ([]string, error) { return nil, nil }
+
+// Own is the names of this process's segments.
+func Own() ([]string, error) { return nil, nil }

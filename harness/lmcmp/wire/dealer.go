@@ -204,7 +204,7 @@ func (w *waiter) notify() {
 func (d *Dealer) deliver(conn *Conn, frames [][]byte) {
 	got, err := decodeReply(frames)
 	if err != nil {
-		d.broken(conn, err)
+		d.broken(conn, fmt.Errorf("%w: %w", ErrMalformed, err))
 		return
 	}
 	d.mu.Lock()

@@ -10,6 +10,9 @@ import (
 // ErrClosed says that the dealer has been closed.
 var ErrClosed = errors.New("the connection to the cache server has been closed")
 
+// ErrMalformed says that the server answered something that is no reply.
+var ErrMalformed = errors.New("malformed reply")
+
 // A TimeoutError says that a call was not answered in time. It is all that a
 // server does about a request that it refuses.
 type TimeoutError struct {
