@@ -36,13 +36,18 @@ benchstat: ## a short benchmark, and proof that benchstat reads every line of it
 .PHONY: setup-lmcache
 setup-lmcache: ## install LMCache's server, for -tags lmcache (minutes, 5 GB)
 	scripts/lmcache.sh
+	LMCACHE_VERSION=0.5.5 scripts/lmcache.sh
+
+.PHONY: lmcache
+lmcache: ## the tests against real LMCache servers; make setup-lmcache installs them
+	go -C bench_test test -count=1 -tags lmcache -run RealCacheServer -stack=mini -require
 
 .PHONY: healthy
 healthy: ## a hundred runs in which nothing is wrong, and nothing may be found
 	KVPROOF_HEALTHY=100 go test ./bench_test -run '^TestHealthy$$' -timeout 30m -blocksize=32
 
 .PHONY: ci
-ci: test lint race benchstat healthy ## all that a pull request must pass
+ci: test lint race benchstat healthy $(if $(CI),setup-lmcache lmcache) ## all that a pull request must pass; with CI set, real servers too
 
 .PHONY: fmt
 fmt: ## format the Go files

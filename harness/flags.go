@@ -44,6 +44,7 @@ type Settings struct {
 	MaxL1       string
 	MaxL2       string
 	Timeout     time.Duration
+	KVShape     string
 	Results     string
 	Evict       bool
 	Require     bool
@@ -91,6 +92,7 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.MaxL1, "maxl1", "", "most memory for the L1 of a cache under -evict, e.g. 80gib; it only lowers what the machine allows")
 	own.StringVar(&s.MaxL2, "maxl2", "", "most disk for its L2, likewise")
 	own.DurationVar(&s.Timeout, "requesttimeout", time.Minute, "longest wait for the next byte of an answer")
+	own.StringVar(&s.KVShape, "kvshape", "(2,0,0,8,64):float16:8", "KV of the cache-server benchmark: (planes,blocks,block size,heads,head size):dtype:layers[;…]; 0 blocks or block size are filled in")
 	own.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
 	own.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
 	own.BoolVar(&s.Strict, "strict", false, "any difference between cold and warm outputs is a fault, on every engine (vLLM: with VLLM_BATCH_INVARIANT=1)")

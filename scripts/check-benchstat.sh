@@ -25,7 +25,7 @@ BACKEND=$backend WORKLOAD=$workload BLOCKSIZE=32 COUNT=$samples OUT=$text TAGS='
   ARGS='-requests=2 -concurrency=1 -inputlen=192 -outputlen=32' scripts/bench.sh
 
 cells=$(($(items "$backend") * $(items "$workload") - inapplicable))
-lines=$(grep -cE '^Benchmark[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" || true)
+lines=$(grep -cE '^BenchmarkServe/[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" || true)
 [[ $lines -eq $((cells * samples)) ]] ||
   fail "$lines result lines, want $cells rows × workloads with $samples samples each"
 
@@ -37,6 +37,12 @@ for unit in cold-p50-ttft-ns warm-p50-ttft-ns hit-% match-%; do
   benchstat -filter=".unit:$unit" "$text" | tee "$scratch/table"
   rows=$(grep -c '^Serve/' "$scratch/table" || true)
   [[ $rows -eq $cells ]] || fail "benchstat shows $rows rows of $unit, want $cells"
+done
+
+cache=$(grep -cE '^BenchmarkCacheServer/[^[:space:]]+[[:space:]]+[0-9]+[[:space:]]' "$text" || true)
+[[ $cache -eq $((2 * 5 * samples)) ]] || fail "$cache lines of the cache server, want 2 transfers × 5 operations × $samples samples"
+for unit in p50-store-ns p50-retrieve-ns; do
+  benchstat -filter=".unit:$unit" "$text" | grep -q '^CacheServer/' || fail "benchstat shows no row of $unit"
 done
 
 # The units that only some lines have, and tiers.

@@ -132,12 +132,9 @@ func (c *client) visible(ctx context.Context, sequence, chunks int, start time.T
 		}
 		c.consumed(chunks, hits)
 		found := time.Now()
-		if hits > 0 {
-			if err := c.free(ctx, r); err != nil {
-				return err
-			}
-		}
-		if err := c.end(ctx, r); err != nil {
+		// Also after a miss: of several workers' chunks some may be there, and
+		// locked.
+		if err := errors.Join(c.free(ctx, r), c.end(ctx, r)); err != nil {
 			return err
 		}
 		if hits >= chunks {

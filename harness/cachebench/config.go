@@ -91,9 +91,9 @@ type Config struct {
 
 const (
 	defaultPatience = 10 * time.Second
-	// prewarmed is how many prompts a client keeps in the server for the
+	// Prewarmed is how many prompts a client keeps in the server for the
 	// operations that begin with some.
-	prewarmed = 8
+	Prewarmed = 8
 	// readBack is how many of its last stores a client reads back.
 	readBack = 4
 )

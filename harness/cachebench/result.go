@@ -112,6 +112,9 @@ func (r *Result) Rate() float64 {
 	return 0
 }
 
+// Busy is the time in which at least one operation was under way.
+func (r *Result) Busy() time.Duration { return r.busy("") }
+
 // busy is the time in which an operation of that kind was under way; any, where
 // the kind is empty. To wait until a store is visible is no operation.
 func (r *Result) busy(op string) time.Duration {

@@ -183,7 +183,7 @@ func (c *client) fresh(ctx context.Context, sequence int, late time.Duration) er
 
 // again retrieves one of the prompts that were stored before the clock started.
 func (c *client) again(ctx context.Context, sequence int, late time.Duration) error {
-	known := c.prewarmed(sequence / c.config.Clients % prewarmed)
+	known := c.prewarmed(sequence / c.config.Clients % Prewarmed)
 	if err := c.retrieve(ctx, known, c.prompt(known, fmt.Sprintf("warm-%d", sequence)), late); err != nil {
 		return err
 	}
@@ -194,13 +194,13 @@ func (c *client) again(ctx context.Context, sequence int, late time.Duration) er
 // clock starts begin: far beyond those that are measured.
 const prewarmedFrom = 1 << 30
 
-func (c *client) prewarmed(i int) int { return prewarmedFrom + c.config.Start + c.number*prewarmed + i }
+func (c *client) prewarmed(i int) int { return prewarmedFrom + c.config.Start + c.number*Prewarmed + i }
 
 // prewarm stores what is to be retrieved, before the clock starts. Where that
 // is nothing, it takes one prompt through both passes, which nobody counts: the
 // first request of a client pays for pages and threads.
 func (c *client) prewarm(ctx context.Context) error {
-	n := prewarmed
+	n := Prewarmed
 	if c.config.Op.Kind == OpPair || c.config.Op.Kind == OpStore {
 		n = 1
 	}

@@ -104,9 +104,9 @@ func (s *Server) dialect(ctx context.Context, version string) (*wire.Dialect, er
 }
 
 // probe finds the release out without the HTTP side. It pings by numbers that
-// mean a ping in one release and, with this one payload, nothing in any other:
-// there they are operations with more payloads, or fewer, which are dropped.
-// They exist in all releases. A number that a release up to 0.5.5 does not
+// mean a ping in one release and, with its payloads, nothing in an older one:
+// there they are operations with others, which are dropped. Those numbers exist
+// in all releases. A number that a release up to 0.5.5 does not
 // know, or a name, ends its loop for everybody (observed on 0.5.5).
 func (s *Server) probe(ctx context.Context) (*wire.Dialect, error) {
 	var tried []string

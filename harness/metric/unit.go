@@ -103,7 +103,7 @@ func Units() []Unit {
 			units = append(units, u)
 		}
 	}
-	return append(units,
+	units = append(units,
 		Unit{Name: ColdHit, Better: Higher, About: "share of the cold pass's prompt tokens that the plan itself repeats and the cache returned"},
 		Unit{Name: Hit, Better: Higher, About: "share of the warm pass's prompt tokens that came out of the cache", Fixed: true},
 		Unit{Name: L1Hit, Better: Higher, About: "share of the warm pass's prompt tokens that the cache server found in memory"},
@@ -112,6 +112,7 @@ func Units() []Unit {
 		Unit{Name: Upload, Better: Lower, About: "time to store the documents of a plan until all can be read, in rows that store them apart from requests"},
 		Unit{Name: ClientP99, Better: Lower, About: "99th percentile of the client's own error at this load"},
 	)
+	return append(units, cacheServerUnits()...)
 }
 
 // An Assumption is what benchstat may assume about repeated measurements.

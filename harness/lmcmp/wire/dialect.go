@@ -21,6 +21,7 @@ type Dialect struct {
 	KeyFields    int  // fields of a key that upstream's client sends
 	ClearForce   bool // clear has a payload: whether to ignore locks
 	Wait         bool // wait_prefetch_status exists
+	BarePing     bool // ping has no payload
 	HintHonoured bool // a CPU server reads tensors in the layout of the hint (0.5.4 and older read HND)
 	Routes       Routes
 }
@@ -74,7 +75,7 @@ var (
 
 // dialects are the releases that are known, oldest first.
 var dialects = []Dialect{
-	{Version: "0.4.7", ids: idsA, PickledShape: true, KeyFields: 8, Routes: oldRoutes},
+	{Version: "0.4.7", ids: idsA, PickledShape: true, KeyFields: 8, BarePing: true, Routes: oldRoutes},
 	{Version: "0.5.0", ids: idsB, PickledShape: true, KeyFields: 8, Wait: true, Routes: oldRoutes},
 	{Version: "0.5.1", ids: idsB, PickledShape: true, KeyFields: 8, Wait: true, Routes: newRoutes},
 	{Version: "0.5.2", ids: idsB, PickledShape: true, KeyFields: 8, Wait: true, Routes: newRoutes},

@@ -104,9 +104,14 @@ func (*Noop) Op() Op                  { return OpNoop }
 func (*Noop) payloads(*Dialect) []any { return nil }
 func (*Noop) result() any             { return new(string) }
 
-func (*Ping) Op() Op                    { return OpPing }
-func (r *Ping) payloads(*Dialect) []any { return []any{(*optionalInt)(r)} }
-func (*Ping) result() any               { return new(bool) }
+func (*Ping) Op() Op { return OpPing }
+func (r *Ping) payloads(d *Dialect) []any {
+	if d.BarePing {
+		return nil
+	}
+	return []any{(*optionalInt)(r)}
+}
+func (*Ping) result() any { return new(bool) }
 
 func (*ReportBlockAllocation) Op() Op { return OpReportBlockAllocation }
 func (r *ReportBlockAllocation) payloads(*Dialect) []any {
