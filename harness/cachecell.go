@@ -131,7 +131,7 @@ func (s *Settings) kvShape() (lmcmp.Shape, error) {
 	if shape.BlockSize() == 0 {
 		page = pageSize
 		if s.BlockSize%page != 0 {
-			page = s.BlockSize
+			page = max(s.BlockSize, 1)
 		}
 	}
 	blocks := 0

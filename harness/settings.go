@@ -101,10 +101,8 @@ func (s *Settings) resolve() (selection, error) {
 		wrong("contextlen", s.ContextLen, "want 1 to %d, the context of the model, or 0 for that", model.Context)
 	}
 	sel.maxL1, sel.maxL2 = s.checkLimits(wrong)
-	if s.BlockSize > 0 {
-		if _, err := s.kvShape(); err != nil {
-			wrong("kvshape", s.KVShape, "%w", err)
-		}
+	if _, err := s.kvShape(); err != nil && s.BlockSize > 0 {
+		wrong("kvshape", s.KVShape, "%w", err)
 	}
 	if sel.results, err = resultsDirectory(s.Results); err != nil {
 		wrong("results", s.Results, "%w", err)
