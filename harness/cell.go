@@ -3,6 +3,8 @@ package harness
 import (
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -103,7 +105,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	proof, findings, err := state.cell.Proof(s.ctx)
 	state.proof = proof
 	if err == nil && len(findings) > 0 {
-		err = findingsError(findings)
+		err = errors.New("the proof is " + run.Explain(proof.Result, relative(proof.Result.Repro)))
 		state.table.fail(string(findings[0].Code))
 	}
 	return err
@@ -138,10 +140,8 @@ func (c *Cell) Cycle(b *testing.B) {
 	b.StopTimer()
 	result, findings, err := c.cycle(c.session.ctx)
 	c.session.progress.clear()
-	for _, f := range findings {
-		b.Errorf("%s", f)
-	}
 	if len(findings) > 0 {
+		b.Errorf("cycle %d is %s", result.Cycle, run.Explain(result, relative(result.Repro)))
 		c.state.table.fail(string(findings[0].Code))
 		if c.session.settings.Evict { // what a broken cycle left in the store decides what the next one evicts
 			c.state.failed = errors.New("an earlier cycle of this cell showed a finding")
@@ -186,6 +186,24 @@ func (c *Cell) sample(b *testing.B, result run.Result) {
 	if err := c.session.artifacts.AppendSample(sample); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// relative is a path from the root of the repository, where commands are run,
+// if it lies below.
+func relative(path string) string {
+	root, err := os.Getwd()
+	if err != nil || path == "" {
+		return path
+	}
+	for dir := root; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			if below, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(below) {
+				return below
+			}
+			break
+		}
+	}
+	return path
 }
 
 // grade is the grade of a cycle's numbers: that of its own witnesses or of the

@@ -36,6 +36,7 @@ func commands() []command {
 	return []command{
 		{"mini", "serve the miniature stack: an engine that really computes, and its store", runMini},
 		{"cachebench", "measure a cache server of LMCache, and compare every byte that comes back", runCacheBench},
+		{"replay", "ask again what a finding was about, and compare again", runReplay},
 		{"version", "print what this binary was built from", runVersion},
 	}
 }

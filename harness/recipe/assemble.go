@@ -77,7 +77,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 
 	cache := &cacheControl{spec: s, client: client, engine: engine}
 	server := &row.Server{
-		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab,
+		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, TokenBytes: e.TokenBytes,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),

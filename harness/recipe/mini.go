@@ -82,6 +82,9 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Weights: updateWeights(stack.EngineURL()),
 		Close:   stack.Close,
 	}
+	if len(r.stack.Faults) > 0 {
+		endpoints.Facts["faults"] = fault.Join(r.stack.Faults)
+	}
 	if r.tier != nil && env.Tiers == nil {
 		maps.Copy(endpoints.Facts, tierFacts(row.Tiers{L1Bytes: sized.L1Bytes}))
 	}

@@ -56,27 +56,28 @@ type Tiers struct {
 
 // A Server is a running row, made of parts that can be replaced alone.
 type Server struct {
-	Row       string
-	URL       string            // of the engine
-	ModelName string            // as the API names the model
-	Backend   string            // URL of the cache server behind it; empty: there is none
-	Facts     map[string]string // versions, model, how cold is reached: for the manifest
-	Context   int               // tokens of prompt plus output at most
-	Vocab     int               // token ids lie in [fixtures.FirstToken, Vocab)
-	Law       fixtures.Law      // of usage: what the engine reports as cached
-	Deferred  bool              // stores become readable some time after the request ended, so Settle matters
-	Client    Client
-	Cache     Cache
-	Probes    []Probe
-	Witnesses []Witness
-	BlockSize []BlockSizeReader                                // one per server that can tell
-	Capacity  *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
-	Upload    func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
-	Work      *Work                                            // nil: the engine does not tell how much it computes
-	KVCheck   KVCheck                                          // nil: delivered KV cannot be looked at
-	Weights   func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
-	Tokenizer Tokenizer                                        // nil: the engine does not tokenize for others
-	Close     func(context.Context) error
+	Row        string
+	URL        string            // of the engine
+	ModelName  string            // as the API names the model
+	Backend    string            // URL of the cache server behind it; empty: there is none
+	Facts      map[string]string // versions, model, how cold is reached: for the manifest
+	Context    int               // tokens of prompt plus output at most
+	TokenBytes int               // of KV for each token; 0: unknown
+	Vocab      int               // token ids lie in [fixtures.FirstToken, Vocab)
+	Law        fixtures.Law      // of usage: what the engine reports as cached
+	Deferred   bool              // stores become readable some time after the request ended, so Settle matters
+	Client     Client
+	Cache      Cache
+	Probes     []Probe
+	Witnesses  []Witness
+	BlockSize  []BlockSizeReader                                // one per server that can tell
+	Capacity   *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
+	Upload     func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	Work       *Work                                            // nil: the engine does not tell how much it computes
+	KVCheck    KVCheck                                          // nil: delivered KV cannot be looked at
+	Weights    func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
+	Tokenizer  Tokenizer                                        // nil: the engine does not tokenize for others
+	Close      func(context.Context) error
 }
 
 // An Upload is what storing the documents of a plan took, until they could be

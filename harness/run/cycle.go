@@ -23,6 +23,7 @@ type Result struct {
 	KV         row.KVReport // of rows whose delivered KV can be looked at
 	Labels     []row.Label
 	Findings   []row.Finding
+	Repro      string           // the directory from which it can be asked again; empty: none
 	External   bool             // somebody else sent the load: no usage, no token ids
 	Record     artifact.Results // of a cycle that is kept and went to its end
 }
@@ -204,6 +205,12 @@ func (y *cycle) found(findings ...row.Finding) {
 // keepFindings leaves the findings and, for the requests that they name, what
 // is needed to ask again.
 func (y *cycle) keepFindings() error {
+	if len(y.result.Findings) > 0 {
+		if err := y.record.WriteReplay(y.replayable()); err != nil {
+			return err
+		}
+		y.result.Repro = y.record.Repro()
+	}
 	for _, f := range y.result.Findings {
 		if err := y.record.AppendFinding(f); err != nil {
 			return err

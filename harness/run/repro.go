@@ -15,7 +15,7 @@ func (y *cycle) repro(f row.Finding) artifact.Repro {
 	repro := artifact.Repro{Finding: f, Request: f.Request, Outputs: make(map[string]any), Command: y.config.Command}
 	for _, pass := range []Pass{y.result.Cold, y.result.Warm, y.result.Reference} {
 		for i, request := range pass.Requests {
-			if !sameRequest(request.ID, f.Request) {
+			if !sameRequest(request.ID, pass.Phase, f.Request, f.Phase) {
 				continue
 			}
 			if repro.Prompt == nil || request.ID == f.Request {
@@ -29,20 +29,27 @@ func (y *cycle) repro(f row.Finding) artifact.Repro {
 	return repro
 }
 
-// sameRequest says whether two ids are the same request of the plan, whichever
-// pass sent it.
-func sameRequest(a, b string) bool {
-	either := strings.NewReplacer("-cold-", "-", "-warm-", "-", "-reference-", "-")
-	return b != "" && either.Replace(a) == either.Replace(b)
+// sameRequest says whether two ids are the same request of the plan, each as its
+// phase sent it.
+func sameRequest(a, phaseA, b, phaseB string) bool {
+	without := func(id, phase string) string { return strings.Replace(id, "-"+phase+"-", "-", 1) }
+	return b != "" && without(a, phaseA) == without(b, phaseB)
 }
 
 // curl asks the engine the same prompt, with logprobs. A row that asks through
 // another server in front of it is asked past that one.
 func curl(url string, r row.Request) string {
-	body, err := json.Marshal(map[string]any{
+	fields := map[string]any{
 		"prompt": r.Prompt, "max_tokens": r.MaxTokens, "temperature": r.Temperature, "seed": r.Seed, "ignore_eos": r.IgnoreEOS,
 		"logprobs": proofLogprobs, "return_token_ids": true,
-	})
+	}
+	if r.CacheSalt != "" {
+		fields["cache_salt"] = r.CacheSalt
+	}
+	if len(r.Stop) > 0 {
+		fields["stop_token_ids"] = r.Stop
+	}
+	body, err := json.Marshal(fields)
 	if err != nil { // numbers and booleans only
 		panic(fmt.Sprintf("encoding a request: %v", err))
 	}

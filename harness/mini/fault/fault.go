@@ -192,6 +192,15 @@ func Parse(list string) ([]Fault, error) {
 	return faults, nil
 }
 
+// Join is the list that Parse reads.
+func Join(faults []Fault) string {
+	names := make([]string, len(faults))
+	for i, f := range faults {
+		names[i] = string(f)
+	}
+	return strings.Join(names, ",")
+}
+
 // About says what is broken, in a sentence.
 func (f Fault) About() string { return f.entry().about }
 
