@@ -2,9 +2,12 @@ package bench_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +119,32 @@ func TestUpstreamLoaderFails(t *testing.T) {
 		require.NoError(t, json.Unmarshal(line, &sample))
 		require.NotContains(t, sample["metrics"], "match-%", "what was not compared does not match")
 	})
+}
+
+// TestOneFileDrivesBothClients: the prompts of a file of vLLM's custom format,
+// from either client, hit the same.
+func TestOneFileDrivesBothClients(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "prompts.jsonl")
+	var file strings.Builder
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 3 {
+		fmt.Fprintf(&file, `{"prompt":%q,"output_tokens":33}`+"\n", prose(random, 70))
+	}
+	require.NoError(t, os.WriteFile(path, []byte(file.String()), 0o644))
+	same := []string{"-backend=lmcache", "-workload=custom", "-data=" + path, "-verbatim", "-chat=off"}
+	hits := make(map[string]any)
+	for name, more := range map[string][]string{"upstream": {"-vllm=" + standinClient(t)}, "internal": {"-loader=internal"}} {
+		out, results, err := loaded(t, "", append(slices.Clone(same), more...)...)
+		require.NoError(t, err, "%s", out)
+		r := readObject(t, onlyRun(t, results), "lmcache", "block-16", "custom", "cycle-1", "results.json")
+		warm := r["result"].(object)["warm"].(object)["summary"].(object)
+		require.EqualValues(t, 3*70, warm["prompt_tokens_total"], name)
+		require.EqualValues(t, 3*33, warm["completion_tokens_total"], name)
+		hits[name] = warm["vllm_external_prefix_cache_hit_rate"]
+		require.EqualValues(t, 1, r["correctness"].(object)["accuracy"])
+	}
+	require.Equal(t, hits["internal"], hits["upstream"])
+	require.InDelta(t, 3*64.0/(3*70), hits["upstream"], 1e-9)
 }
 
 // TestUpstreamLoaderMissing: a client that is not installed is named in a full

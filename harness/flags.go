@@ -33,6 +33,7 @@ type Settings struct {
 	Subsets     string
 	Chat        string
 	Dedup       bool
+	Verbatim    bool
 	ContextLen  int
 	Loader      string
 	VLLM        string
@@ -83,6 +84,7 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.StringVar(&s.Subsets, "subsets", "", "files of a -data directory to take, a comma list without .jsonl, for -workload=longbench; empty: all")
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")
 	own.BoolVar(&s.Dedup, "dedup", true, "leave out samples of a data set about a context that an earlier one had")
+	own.BoolVar(&s.Verbatim, "verbatim", false, "send the texts of -data as they are, without the few tokens that keep cycles apart: for rows that can be emptied")
 	own.IntVar(&s.ContextLen, "contextlen", 0, "tokens of prompt and output at most; longer prompts of a data set are left out; 0: the model's context")
 	own.StringVar(&s.Loader, "loader", internalLoader, "who sends the load: internal, or vllm-bench, which is upstream's vllm bench serve with prompts of its own")
 	own.StringVar(&s.VLLM, "vllm", "", "path of vllm for -loader=vllm-bench; empty: on the PATH, else where make setup-vllm puts it")

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/fixtures/dataset"
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
@@ -49,11 +51,27 @@ func (s *Settings) checkLoader(sel *selection, wrong func(flag string, value any
 				r.Name(), s.Backend)
 		}
 	}
-	if s.Workload != "all" {
-		wrong("workload", s.Workload, "vllm bench serve makes its own prompts: -loader=%s takes no workload", s.Loader)
+	if s.Rate == recorded {
+		wrong("rate", s.Rate, "vllm bench serve has no arrivals of a trace: want inf, or requests per second")
 	}
 	if !engineIsMini(s.Stack) {
 		wrong("loader", s.Loader, "in this version it drives the miniature engine only: -stack=mini")
+	}
+	var err error
+	if sel.vllm, err = vllmbench.Executable(s.VLLM); err != nil {
+		if s.Require || s.VLLM != "" {
+			wrong("loader", s.Loader, "%w", err)
+		}
+		sel.noLoader = fmt.Sprintf("The load generator of -loader=%s is not installed: %v.", s.Loader, err)
+	}
+	switch {
+	case s.Workload == "all":
+	case s.Workload == string(dataset.Custom) && s.Verbatim:
+		return // one file for both clients
+	case s.Workload == string(dataset.Custom):
+		wrong("workload", s.Workload, "vllm bench serve sends the file as it is: -verbatim is needed, and rows that can be emptied")
+	default:
+		wrong("workload", s.Workload, "vllm bench serve makes its own prompts, or takes them from a file with -workload=custom")
 	}
 	// Its prompts have the lengths of -inputlen, more or less, behind the prefix.
 	sel.workloads = []fixtures.Workload{{
@@ -70,14 +88,10 @@ func (s *Settings) checkLoader(sel *selection, wrong func(flag string, value any
 			return plan, err
 		},
 	}}
-	var err error
-	if sel.vllm, err = vllmbench.Executable(s.VLLM); err != nil {
-		if s.Require || s.VLLM != "" {
-			wrong("loader", s.Loader, "%w", err)
-		}
-		sel.noLoader = fmt.Sprintf("The load generator of -loader=%s is not installed: %v.", s.Loader, err)
-	}
 }
+
+// madeUp says that upstream's client makes the prompts up.
+func (s *Settings) madeUp() bool { return s.Loader == vllmBenchLoader && s.Workload == "all" }
 
 // longest is the longest of the lengths that vllm bench serve draws.
 func (s *Settings) longest(prefix, length int) int {
@@ -87,7 +101,7 @@ func (s *Settings) longest(prefix, length int) int {
 // workingSet counts the blocks of a plan, or those of the prompts that vllm
 // bench serve will make.
 func (s *Settings) workingSet(plan fixtures.Plan) (fixtures.WorkingSet, error) {
-	if s.Loader == vllmBenchLoader {
+	if s.madeUp() {
 		return fixtures.CountRandomBlocks(s.Requests, s.PrefixLen, s.InputLen, s.RangeRatio, s.BlockSize)
 	}
 	return fixtures.CountBlocks(plan, s.BlockSize)
@@ -95,7 +109,7 @@ func (s *Settings) workingSet(plan fixtures.Plan) (fixtures.WorkingSet, error) {
 
 // benchPrepared are the fields of prepare.json that only that client has.
 func (s *Settings) benchPrepared() *artifact.BenchPrepared {
-	if s.Loader != vllmBenchLoader {
+	if !s.madeUp() {
 		return nil
 	}
 	return &artifact.BenchPrepared{
@@ -129,11 +143,18 @@ func (s *session) loader(server *row.Server) run.Loader {
 	if s.settings.Loader != vllmBenchLoader {
 		return nil
 	}
-	set := s.settings
+	set, file := s.settings, ""
+	outputLen := set.OutputLen
+	if !set.madeUp() {
+		file = set.Data
+		if !slices.ContainsFunc(s.selection.samples, func(sample dataset.Sample) bool { return sample.Output == 0 }) {
+			outputLen = vllmbench.OutputOfFile
+		}
+	}
 	return vllmbench.Loader{Executable: s.selection.vllm, Seed: set.Seed, Config: vllmbench.Config{
-		URL: server.URL, Model: server.ModelName, Prompts: set.Requests, InputLen: set.InputLen, OutputLen: set.OutputLen, PrefixLen: set.PrefixLen,
+		URL: server.URL, Model: server.ModelName, Prompts: set.Requests, InputLen: set.InputLen, OutputLen: outputLen, PrefixLen: set.PrefixLen,
 		Rate: set.Rate, Concurrency: set.Concurrency, RangeRatio: set.RangeRatio, Burstiness: set.Burstiness,
-		Temperature: set.Temperature, TopP: set.TopP,
+		Temperature: set.Temperature, TopP: set.TopP, Dataset: file, SkipChat: set.Chat == "off",
 	}}
 }
 

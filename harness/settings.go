@@ -113,7 +113,7 @@ func (s *Settings) resolve() (selection, error) {
 
 	sel.params = fixtures.Params{
 		Requests: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen, BlockSize: s.BlockSize,
-		Context: cmp.Or(s.ContextLen, model.Context), Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data,
+		Context: cmp.Or(s.ContextLen, model.Context), Vocab: model.Vocab, Seed: s.Seed, Nonce: s.Nonce, Data: s.Data, Verbatim: s.Verbatim,
 		LengthScale: s.LengthScale, Window: window, PrefixLen: s.PrefixLen, RangeRatio: s.RangeRatio, Turns: s.Turns,
 	}
 	return sel, nil

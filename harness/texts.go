@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -46,6 +47,11 @@ func (s *Settings) readData(sel *selection) (err error) {
 		return fmt.Errorf("-subsets=%s: only -workload=longbench has subsets", s.Subsets)
 	case !slices.Contains([]string{"auto", "on", "off"}, s.Chat):
 		return fmt.Errorf("-chat=%s: want on, off or auto", s.Chat)
+	case s.Verbatim && text.Format == "":
+		return errors.New("-verbatim=true: only workloads of text have marks to leave out")
+	case s.Verbatim && slices.ContainsFunc(sel.rows, neverEmptied):
+		return fmt.Errorf("-verbatim=true: row %s of -backend=%s cannot be emptied: only the marks in the texts keep its cycles apart",
+			sel.rows[slices.IndexFunc(sel.rows, neverEmptied)].Name(), s.Backend)
 	case text.Format == "":
 		return nil
 	case s.Data == "":
@@ -57,6 +63,9 @@ func (s *Settings) readData(sel *selection) (err error) {
 	}
 	return nil
 }
+
+// neverEmptied says that a row has a cache and no way to empty it.
+func neverEmptied(r row.Row) bool { return r.Supports(row.Reuse) && !r.Supports(row.Reset) }
 
 // textWorkload is the selected workload that is made of text.
 func (sel *selection) textWorkload() (fixtures.Workload, bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -56,5 +57,10 @@ func (l Loader) Compare(cold, warm run.Loaded) artifact.Correctness {
 	return CompareTexts(a, b)
 }
 
-// Shared is the prefix that was asked for.
-func (l Loader) Shared() int { return l.Config.PrefixLen }
+// Shared is the prefix that was asked for; prompts of a file may share anything.
+func (l Loader) Shared() int {
+	if l.Config.Dataset != "" {
+		return math.MaxInt
+	}
+	return l.Config.PrefixLen
+}

@@ -40,19 +40,39 @@ type Config struct {
 	Burstiness  float64
 	Temperature float64
 	TopP        float64
+
+	// Dataset is a file of the custom format, whose prompts are sent in place
+	// of made-up ones. InputLen, PrefixLen and RangeRatio do not apply then.
+	Dataset  string
+	SkipChat bool // do not put those through the chat template
 }
+
+// OutputOfFile as OutputLen takes the lengths that are in the file.
+const OutputOfFile = -1
 
 // Args are the arguments of vllm for a run with a seed whose result goes to
 // dir/file: those of DaseR's benchmark runner, in its order.
 func (c Config) Args(seed uint64, dir, file string) []string {
 	args := []string{
-		"bench", "serve", "--backend", "openai", "--base-url", c.URL, "--endpoint", "/v1/completions", "--model", c.Model, "--dataset-name", "random",
-		"--num-prompts", strconv.Itoa(c.Prompts), "--input-len", strconv.Itoa(c.InputLen), "--output-len", strconv.Itoa(c.OutputLen),
-		"--request-rate", c.Rate, "--max-concurrency", strconv.Itoa(c.Concurrency), "--random-prefix-len", strconv.Itoa(c.PrefixLen),
-		"--random-range-ratio", decimal(c.RangeRatio), "--seed", strconv.FormatUint(seed, 10), "--burstiness", decimal(c.Burstiness),
-		"--temperature", decimal(c.Temperature), "--top-p", decimal(c.TopP), "--percentile-metrics", "ttft,tpot,itl,e2el",
-		"--save-result", "--save-detailed", "--result-dir", dir, "--result-filename", file,
+		"bench", "serve", "--backend", "openai", "--base-url", c.URL, "--endpoint", "/v1/completions", "--model", c.Model,
 	}
+	traffic := []string{"--request-rate", c.Rate, "--max-concurrency", strconv.Itoa(c.Concurrency)}
+	if c.Dataset == "" {
+		args = append(args, "--dataset-name", "random",
+			"--num-prompts", strconv.Itoa(c.Prompts), "--input-len", strconv.Itoa(c.InputLen), "--output-len", strconv.Itoa(c.OutputLen))
+		args = append(args, traffic...)
+		args = append(args, "--random-prefix-len", strconv.Itoa(c.PrefixLen), "--random-range-ratio", decimal(c.RangeRatio))
+	} else {
+		args = append(args, "--dataset-name", "custom", "--dataset-path", c.Dataset, "--no-oversample", "--ignore-eos",
+			"--num-prompts", strconv.Itoa(c.Prompts), "--custom-output-len", strconv.Itoa(c.OutputLen))
+		if c.SkipChat {
+			args = append(args, "--skip-chat-template")
+		}
+		args = append(args, traffic...)
+	}
+	args = append(args, "--seed", strconv.FormatUint(seed, 10), "--burstiness", decimal(c.Burstiness),
+		"--temperature", decimal(c.Temperature), "--top-p", decimal(c.TopP), "--percentile-metrics", "ttft,tpot,itl,e2el",
+		"--save-result", "--save-detailed", "--result-dir", dir, "--result-filename", file)
 	if c.ServedModel != "" && c.ServedModel != c.Model {
 		args = append(args, "--served-model-name", c.ServedModel)
 	}

@@ -39,6 +39,16 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// A file of the custom format drives this client as it does the project's own.
+func TestArgsOfAFile(t *testing.T) {
+	c := config()
+	c.Dataset, c.OutputLen, c.SkipChat = "prompts.jsonl", vllmbench.OutputOfFile, true
+	got := strings.Join(c.Args(42, "d", "f"), " ")
+	require.Contains(t, got, " --dataset-name custom --dataset-path prompts.jsonl --no-oversample --ignore-eos --num-prompts 200 --custom-output-len -1 --skip-chat-template --request-rate inf --max-concurrency 16 --seed 42 ")
+	require.NotContains(t, got, "random")
+	require.NotContains(t, got, "input-len")
+}
+
 func TestExecutable(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", filepath.Join(dir, "path"))

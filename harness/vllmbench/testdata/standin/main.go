@@ -84,13 +84,36 @@ func send(flags map[string]string, mode string) (map[string]any, error) {
 	if mode == "lose" {
 		prompts--
 	}
-	for range prompts {
+	var file []string // of the custom format, by line
+	if path := flags["dataset-path"]; path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		file = strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for i := range prompts {
 		var words []string
-		for range number("input-len") {
-			words = append(words, fmt.Sprintf("w%d", 8+random.IntN(1000)))
+		if file == nil {
+			for range number("input-len") {
+				words = append(words, fmt.Sprintf("w%d", 8+random.IntN(1000)))
+			}
+			flags["output"] = flags["output-len"]
+		} else {
+			var row struct {
+				Prompt string `json:"prompt"`
+				Output int    `json:"output_tokens"`
+			}
+			if err := json.Unmarshal([]byte(file[i]), &row); err != nil {
+				return nil, err
+			}
+			words = []string{row.Prompt}
+			if flags["output"] = flags["custom-output-len"]; flags["output"] == "-1" {
+				flags["output"] = strconv.Itoa(row.Output)
+			}
 		}
 		body, err := json.Marshal(map[string]any{
-			"model": flags["model"], "prompt": strings.Join(words, " "), "max_tokens": number("output-len"), "temperature": 0, "ignore_eos": true,
+			"model": flags["model"], "prompt": strings.Join(words, " "), "max_tokens": number("output"), "temperature": 0, "ignore_eos": true,
 		})
 		if err != nil {
 			return nil, err
