@@ -22,6 +22,10 @@ type Config struct {
 	// SkipReuse is sent as kv_transfer_params with requests that must be
 	// answered without the cache; nil: such requests are sent like any other.
 	SkipReuse map[string]bool
+
+	// SkipCachePrompt sends cache_prompt:false with those requests, which is
+	// llama.cpp's way.
+	SkipCachePrompt bool
 }
 
 // A Client sends requests to one server. It may be used by many goroutines.
@@ -33,6 +37,7 @@ type Client struct {
 	header  http.Header
 	secrets secrets
 	skip    map[string]bool
+	noCache *bool // cache_prompt of requests that skip the cache; nil: not sent
 	timed   *http.Client
 	admin   *http.Client // on connections of its own, so that it takes none from a worker
 }
@@ -67,6 +72,9 @@ func New(cfg Config) *Client {
 	}
 	if c.stall <= 0 {
 		c.stall = DefaultStall
+	}
+	if cfg.SkipCachePrompt {
+		c.noCache = new(bool)
 	}
 	c.timed = newHTTPClient(newTransport(max(cfg.Concurrency, 1), c.connect))
 	c.admin = newHTTPClient(newTransport(1, c.connect))

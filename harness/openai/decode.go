@@ -59,6 +59,7 @@ type logprobs struct {
 	TokenLogprobs []*float64            `json:"token_logprobs"`
 	TopLogprobs   []map[string]*float64 `json:"top_logprobs"`
 	Content       []struct {
+		ID          *int32   `json:"id"` // llama.cpp's, of the token
 		Logprob     *float64 `json:"logprob"`
 		TopLogprobs []struct {
 			Logprob *float64 `json:"logprob"`
@@ -140,6 +141,22 @@ func (l *logprobs) tokens() []row.TokenLogprob {
 		slices.SortFunc(token.Top, bestFirst)
 	}
 	return out
+}
+
+// ids are the token ids that stand beside logprobs where a server has no other
+// place for them, as llama.cpp's has not; nil unless every token has one.
+func (l *logprobs) ids() []int32 {
+	if l == nil {
+		return nil
+	}
+	ids := make([]int32, 0, len(l.Content))
+	for _, token := range l.Content {
+		if token.ID == nil {
+			return nil
+		}
+		ids = append(ids, *token.ID)
+	}
+	return ids
 }
 
 func orNaN(value *float64) float64 {

@@ -32,6 +32,7 @@ type completionBody struct {
 	Stop      []int32 `json:"stop_token_ids,omitempty"`
 
 	KVTransferParams map[string]bool `json:"kv_transfer_params,omitempty"`
+	CachePrompt      *bool           `json:"cache_prompt,omitempty"` // llama.cpp's
 }
 
 // completion encodes a request for /v1/completions. The prompt is sent as
@@ -51,7 +52,7 @@ func (c *Client) completion(q row.Request) completionBody {
 	}
 	body.TopP = q.TopP
 	if q.SkipReuse {
-		body.KVTransferParams = c.skip
+		body.KVTransferParams, body.CachePrompt = c.skip, c.noCache
 	}
 	return body
 }

@@ -85,7 +85,11 @@ func (b *builder) add(t *row.Timeline, event Event, p payload) error {
 		b.text.WriteString(text)
 		b.reasoning.WriteString(c.Delta.reasoning())
 		b.tools(c.Delta.ToolCalls)
-		t.Tokens = append(t.Tokens, c.TokenIDs...)
+		ids := c.TokenIDs
+		if ids == nil {
+			ids = c.Logprobs.ids()
+		}
+		t.Tokens = append(t.Tokens, ids...)
 		t.Prompt = append(t.Prompt, c.PromptIDs...)
 		t.Logprobs = append(t.Logprobs, c.Logprobs.tokens()...)
 		if c.FinishReason != "" {
@@ -96,7 +100,7 @@ func (b *builder) add(t *row.Timeline, event Event, p payload) error {
 			if t.FirstToken.IsZero() {
 				t.FirstToken = event.At
 			}
-			t.Chunks = append(t.Chunks, row.Chunk{At: event.At, Tokens: len(c.TokenIDs), Text: text, Read: event.Read})
+			t.Chunks = append(t.Chunks, row.Chunk{At: event.At, Tokens: len(ids), Text: text, Read: event.Read})
 		}
 		if text != "" && t.FirstContent.IsZero() {
 			t.FirstContent = event.At

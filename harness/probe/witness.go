@@ -70,6 +70,27 @@ func Labelled(hits string, match map[string]string) Counting {
 	}
 }
 
+// Of counts hits by a counter, of which match (nil: all) picks the label sets,
+// out of queries, which are the sum of other counters; without any there are no
+// queries. The names work with and without _total.
+func Of(hits string, match map[string]string, queries []string) Counting {
+	return func(before, after row.Snapshot) row.Count {
+		found := total(before, after, hits, nil)
+		if len(match) > 0 {
+			found = labelled(before, after, hits, match)
+		}
+		asked := reading{state: row.Absent}
+		for i, name := range queries {
+			next := total(before, after, name, nil)
+			if i > 0 {
+				next = plus(asked, next)
+			}
+			asked = next
+		}
+		return judged(found, asked)
+	}
+}
+
 // Times is a counting of units of so many tokens each, as tokens.
 func Times(tokens int, count Counting) Counting { return scaled(float64(tokens), count) }
 

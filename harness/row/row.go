@@ -26,6 +26,7 @@ const (
 	SkipReuse Feature = "skip-reuse" // a request can be answered without the cache
 	Salts     Feature = "salts"      // requests with different cache_salt share nothing
 	Tiered    Feature = "tiered"     // its store has tiers whose sizes can be set
+	Unshared  Feature = "unshared"   // only workloads whose prompts share nothing apply: what is kept of shared parts depends on chance
 )
 
 // A Row says what one KV-cache configuration is and can do.
@@ -44,6 +45,8 @@ type Env struct {
 	Log         io.Writer     // log lines of the services
 	Stall       time.Duration // no byte of an answer for so long is a stall; 0: a minute
 	CacheBytes  int64         // of KV that a cache must keep without evicting; 0: the stack's default is enough
+	Context     int           // tokens of prompt plus output at most; 0: what the model was made for
+	Dir         string        // for logs of the services; empty: they go with the row
 	Tiers       *Tiers        // of the cache server's store; nil: the stack's default, without eviction
 }
 
@@ -65,6 +68,8 @@ type Server struct {
 	TokenBytes int               // of KV for each token; 0: unknown
 	Vocab      int               // token ids lie in [fixtures.FirstToken, Vocab)
 	Law        fixtures.Law      // of usage: what the engine reports as cached
+	Exact      bool              // equal inputs give equal bits, whatever the batch
+	Rounding   float64           // logprobs that are no further apart are equal, in nats
 	Deferred   bool              // stores become readable some time after the request ended, so Settle matters
 	Client     Client
 	Cache      Cache
@@ -77,6 +82,7 @@ type Server struct {
 	KVCheck    KVCheck                                          // nil: delivered KV cannot be looked at
 	Weights    func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
 	Tokenizer  Tokenizer                                        // nil: the engine does not tokenize for others
+	Died       func() error                                     // why a service ended by itself, nil while all run; nil: nobody watches
 	Close      func(context.Context) error
 }
 

@@ -175,7 +175,7 @@ func (y *cycle) reference(ctx context.Context) (Pass, error) {
 
 // compare holds the warm answers against those that were computed in full.
 func (y *cycle) compare(against Pass) {
-	y.result.Comparison = verdict.Compare(against.Timelines, y.result.Warm.Timelines)
+	y.result.Comparison = verdict.CompareWithin(against.Timelines, y.result.Warm.Timelines, y.server.Rounding)
 	if y.config.Lossy {
 		y.result.Verdict = verdict.Lossy
 		return

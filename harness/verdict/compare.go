@@ -47,7 +47,12 @@ type Pair struct {
 // are the same set, else by position. A failed, missing or shorter answer is
 // no match. Where a side has no token ids, the texts are compared and the pair
 // says so.
-func Compare(cold, warm []row.Timeline) Comparison {
+func Compare(cold, warm []row.Timeline) Comparison { return CompareWithin(cold, warm, 0) }
+
+// CompareWithin is Compare where logprobs that are no further apart than
+// rounding, in nats, are equal: of an engine that adds up in another order after
+// a hit. Tokens are compared as always.
+func CompareWithin(cold, warm []row.Timeline, rounding float64) Comparison {
 	var c Comparison
 	partner := pairing(cold, warm)
 	for i := range max(len(cold), len(warm)) {
@@ -58,7 +63,7 @@ func Compare(cold, warm []row.Timeline) Comparison {
 		case i >= len(cold):
 			p.ID, p.Failed = warm[i].ID, "not in the cold pass"
 		default:
-			p.compare(cold[i], warm[partner[i]])
+			p.compare(cold[i], warm[partner[i]], rounding)
 		}
 		c.Pairs = append(c.Pairs, p)
 		c.Total++
@@ -92,7 +97,7 @@ func pairing(cold, warm []row.Timeline) []int {
 	return byPosition
 }
 
-func (p *Pair) compare(cold, warm row.Timeline) {
+func (p *Pair) compare(cold, warm row.Timeline, rounding float64) {
 	p.ID = warm.ID
 	switch {
 	case cold.Status != row.OK:
@@ -112,7 +117,7 @@ func (p *Pair) compare(cold, warm row.Timeline) {
 		p.ColdLength, p.WarmLength = len(cold.Tokens), len(warm.Tokens)
 		p.Divergence = firstDifference(cold.Tokens, warm.Tokens)
 		p.Compared = min(p.ColdLength, p.WarmLength)
-		p.Logprobs = compareLogprobs(cold, warm, p.Divergence)
+		p.Logprobs = compareLogprobs(cold, warm, p.Divergence, rounding)
 		p.TopGap = topGap(cold.Logprobs, p.Divergence)
 	}
 	p.Match = p.Divergence < 0

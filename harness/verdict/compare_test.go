@@ -167,3 +167,32 @@ func TestWilson(t *testing.T) {
 	low, high := Wilson(1, 1)
 	require.Equal(t, []float64{low, high}, []float64{c.Low, c.High})
 }
+
+// Of an engine that adds up in another order after a hit, logprobs within its
+// rounding are equal, and those beyond it are not.
+func TestCompareWithinRounding(t *testing.T) {
+	answer := func(logprob float64) []row.Timeline {
+		return []row.Timeline{{
+			ID: "a", Status: row.OK, Tokens: []int32{9}, Logprobs: []row.TokenLogprob{{Logprob: logprob, Top: []float64{logprob, -3}}},
+		}}
+	}
+	for _, c := range []struct {
+		name      string
+		shift     float64
+		rounding  float64
+		differing int
+	}{
+		{"every bit counts", 1e-9, 0, 1},
+		{"within", 9e-5, 1e-4, 0},
+		{"beyond", 2e-4, 1e-4, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := CompareWithin(answer(-1), answer(-1+c.shift), c.rounding).Pairs[0].Logprobs
+			require.Equal(t, c.differing, got.Differing)
+			require.InDelta(t, c.shift, got.MaxShift, 1e-12, "it is shown all the same")
+		})
+	}
+	missing := answer(-1)
+	missing[0].Logprobs[0].Top = nil
+	require.Equal(t, 1, CompareWithin(answer(-1), missing, 1e9).Pairs[0].Logprobs.Differing, "fewer alternatives are no rounding")
+}

@@ -11,7 +11,7 @@ import (
 // tokens, both best first.
 type Logprobs struct {
 	Compared  int     `json:"compared"`  // positions with logprobs on both sides
-	Differing int     `json:"differing"` // positions where any bit differs
+	Differing int     `json:"differing"` // positions where any bit differs, or more than rounding does
 	MaxShift  float64 `json:"max_shift"` // largest |cold − warm|, in nats
 	First     float64 `json:"first"`     // shift of the first token, which no other answer's batch has touched yet on most engines
 	Parting   float64 `json:"parting"`   // shift of the top tokens where the answers part: both saw the same context there, too
@@ -39,7 +39,7 @@ func (l *Logprobs) first() float64 {
 }
 
 // compareLogprobs returns nil where a side has none.
-func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
+func compareLogprobs(cold, warm row.Timeline, divergence int, rounding float64) *Logprobs {
 	if len(cold.Logprobs) == 0 || len(warm.Logprobs) == 0 {
 		return nil
 	}
@@ -50,6 +50,7 @@ func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
 	}
 	for i := range l.Compared {
 		shift, differs := shiftAt(cold.Logprobs[i], warm.Logprobs[i])
+		differs = differs || shift > rounding
 		l.MaxShift = max(l.MaxShift, shift)
 		l.shifts = append(l.shifts, shift)
 		if !differs {
@@ -69,8 +70,8 @@ func compareLogprobs(cold, warm row.Timeline, divergence int) *Logprobs {
 	return l
 }
 
-// shiftAt is the largest difference at one position. Nulls have no size, but
-// one that stands on one side only is a difference.
+// shiftAt is the largest difference at one position, in nats. Nulls have no
+// size, but one that stands on one side only is a difference.
 func shiftAt(a, b row.TokenLogprob) (shift float64, differs bool) {
 	differs = len(a.Top) != len(b.Top)
 	x, y := append([]float64{a.Logprob}, a.Top...), append([]float64{b.Logprob}, b.Top...)
@@ -78,8 +79,7 @@ func shiftAt(a, b row.TokenLogprob) (shift float64, differs bool) {
 		switch {
 		case null(x[i]) || null(y[i]):
 			differs = differs || null(x[i]) != null(y[i])
-		case math.Float64bits(x[i]) != math.Float64bits(y[i]):
-			differs = true
+		default:
 			shift = max(shift, math.Abs(x[i]-y[i]))
 		}
 	}
