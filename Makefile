@@ -46,8 +46,20 @@ lmcache: ## the tests against real LMCache servers; make setup-lmcache installs 
 healthy: ## a hundred runs in which nothing is wrong, and nothing may be found
 	KVPROOF_HEALTHY=100 go test ./bench_test -run '^TestHealthy$$' -timeout 30m -blocksize=32
 
+.PHONY: setup-llamacpp
+setup-llamacpp: ## install llama.cpp's server, for -tags llamacpp (seconds, 110 MB)
+	scripts/llamacpp.sh
+
+.PHONY: setup-vllm
+setup-vllm: ## install vLLM's CPU build with LMCache's connector, for -tags vllm (minutes, 6 GB)
+	scripts/vllm.sh
+
+.PHONY: test-llamacpp
+test-llamacpp: ## install llama.cpp's server, and test and benchmark its rows
+	scripts/test-llamacpp.sh
+
 .PHONY: ci
-ci: test lint race benchstat healthy $(if $(CI),setup-lmcache lmcache) ## all that a pull request must pass; with CI set, real servers too
+ci: test lint race benchstat healthy test-llamacpp $(if $(CI),setup-lmcache lmcache) ## all that a pull request must pass; with CI set, real servers too
 
 .PHONY: fmt
 fmt: ## format the Go files

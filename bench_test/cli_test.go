@@ -26,7 +26,7 @@ var small = []string{"-model=nano", "-blocksize=16", "-requests=3", "-inputlen=6
 
 // suite runs this test binary as go test would, for benchmarks only.
 func suite(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^$", "-test.bench=.", "-test.timeout=10m0s"}, args...)...)
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^$", "-test.bench=.", "-test.timeout=10m0s", "-stack=mini"}, args...)...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "KVPROOF_") {
 			cmd.Env = append(cmd.Env, v)
@@ -55,7 +55,7 @@ func TestRefused(t *testing.T) {
 		{"duplicate row", []string{"-backend=lmcache,baseline,lmcache"}, []string{"lmcache is listed twice"}},
 		{"all in a list", []string{"-backend=all,lmcache"}, []string{"all cannot be part of a list"}},
 		{"empty list", []string{"-backend="}, []string{"-backend=", `unknown row ""`}},
-		{"row not built", []string{"-backend=baseline,engine-files"}, []string{"row engine-files is not built in this version"}},
+		{"row not built", []string{"-backend=baseline,engine-files"}, []string{"row engine-files is not built for this stack"}},
 		{"block size zero", []string{"-blocksize=0"}, []string{"-blocksize=0", "positive"}},
 		{"block size negative", []string{"-blocksize=-16"}, []string{"-blocksize=-16", "positive"}},
 		{"block size too large", []string{"-blocksize=4096"}, []string{"-blocksize=4096"}},

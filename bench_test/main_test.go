@@ -12,6 +12,6 @@ import (
 	"github.com/kvproof/kvproof/harness"
 )
 
-var settings = harness.RegisterFlags(defaultStack)
+var settings = harness.RegisterFlags(defaultStack, defaultEngine)
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }

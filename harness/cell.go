@@ -13,6 +13,7 @@ import (
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/run"
 	"github.com/kvproof/kvproof/harness/verdict"
@@ -53,7 +54,7 @@ func (s *session) cell(b *testing.B, shared *sharedServer, w fixtures.Workload, 
 	if state.failed != nil {
 		b.Fatal(state.failed)
 	}
-	state.timed = timer(b)
+	state.timed = timer(b, s.selection.stack.Engine == recipe.InProcess)
 	return &Cell{session: s, state: state}
 }
 
@@ -62,11 +63,15 @@ func (s *session) cell(b *testing.B, shared *sharedServer, w fixtures.Workload, 
 // a spare one the Go scheduler leaves a client that has something to read
 // waiting for up to its time slice of 10 ms, and warm TTFT would be that wait
 // (observed: 12 ms in place of 4 on two cores).
-func timer(b *testing.B) func(running bool) {
+func timer(b *testing.B, engineInside bool) func(running bool) {
 	processors := runtime.GOMAXPROCS(0)
+	spare := 0
+	if engineInside {
+		spare = 1
+	}
 	return func(running bool) {
 		if running {
-			runtime.GOMAXPROCS(processors + 1)
+			runtime.GOMAXPROCS(processors + spare)
 			b.StartTimer()
 		} else {
 			b.StopTimer()
@@ -105,7 +110,7 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 	proof, findings, err := state.cell.Proof(s.ctx)
 	state.proof = proof
 	if err == nil && len(findings) > 0 {
-		err = errors.New("the proof is " + run.Explain(proof.Result, relative(proof.Result.Repro)))
+		err = whyFailed(server, errors.New("the proof is "+run.Explain(proof.Result, relative(proof.Result.Repro))))
 		state.table.fail(string(findings[0].Code))
 	}
 	return err
@@ -140,6 +145,9 @@ func (c *Cell) Cycle(b *testing.B) {
 	b.StopTimer()
 	result, findings, err := c.cycle(c.session.ctx)
 	c.session.progress.clear()
+	if len(findings) > 0 && c.state.sharing.Died != nil && c.state.sharing.Died() != nil {
+		b.Error(c.state.sharing.Died())
+	}
 	if len(findings) > 0 {
 		b.Errorf("cycle %d is %s", result.Cycle, run.Explain(result, relative(result.Repro)))
 		c.state.table.fail(string(findings[0].Code))

@@ -3,7 +3,7 @@ package harness
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/recipe"
@@ -29,12 +29,19 @@ func (s *session) ensureControls() error {
 
 func (s *session) runControls() (err error) {
 	alone := &sharedServer{row: s.selection.control}
+	start := func() (*row.Server, error) { return s.startServer(alone) }
+	if !s.inProcess() {
+		start = func() (*row.Server, error) { return s.live(alone.row) }
+	}
 	defer func() { err = errors.Join(err, alone.close()) }()
-	server, err := s.startServer(alone)
+	server, err := start()
 	if err != nil {
 		return fmt.Errorf("starting the engine alone, for the controls: %w", err)
 	}
 	for _, w := range s.selection.workloads {
+		if !applies(alone.row, w) {
+			continue
+		}
 		s.progress.show("controls for " + w.Name)
 		config := run.Config{
 			Workload: w, Params: s.selection.params, Concurrency: s.settings.Concurrency,
@@ -53,26 +60,17 @@ func (s *session) runControls() (err error) {
 	return nil
 }
 
-// engineIsMini says that the engine is the miniature one, which computes the
-// same bits from the same inputs, whatever the batch.
-func engineIsMini(stack string) bool {
-	for _, part := range strings.Split(stack, ",") {
-		service, kind, byService := strings.Cut(part, "=")
-		if !byService {
-			service, kind = "engine", part
-		}
-		if service == "engine" {
-			return kind == "mini"
-		}
-	}
-	return true
-}
-
 // engineAlone is the row on which controls run.
-func engineAlone(model string) (row.Row, error) {
-	rows, _, err := recipe.Select("engine-cache", recipe.Mini{Model: model})
+func engineAlone(builder recipe.Builder) (row.Row, error) {
+	rows, _, err := recipe.Select("engine-cache", builder)
 	if err != nil {
 		return nil, err
 	}
 	return rows[0], nil
+}
+
+// exactRows says that the engines of all rows compute the same bits from the
+// same inputs, whatever the batch.
+func exactRows(rows []row.Row) bool {
+	return !slices.ContainsFunc(rows, func(r row.Row) bool { return !recipe.Exact(r) })
 }

@@ -33,6 +33,9 @@ func Each(b *testing.B, workloads []fixtures.Workload, body func(*testing.B, *Ce
 			continue // a benchmark without sub-benchmarks would print a line of its own
 		}
 		b.Run("backend="+metric.Slug(r.Name()), func(b *testing.B) {
+			if missing := missingOf(r); missing != "" {
+				Missing(b, "%s.", missing)
+			}
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
 				shared := s.share(b, r, "", nil)
 				for _, w := range workloads {
@@ -69,12 +72,6 @@ func (s *session) selected(workloads []fixtures.Workload) []fixtures.Workload {
 	})
 }
 
-// applies says whether a row can do anything with a workload: one that reuses
-// documents needs prompts that are made of them.
-func applies(r row.Row, w fixtures.Workload) bool {
-	return w.Documents || !r.Supports(row.Documents)
-}
-
 // A sharedServer is the server of one row, started when it is first needed.
 type sharedServer struct {
 	row      row.Row
@@ -92,6 +89,10 @@ type sharedServer struct {
 // share prepares a server that ends with b.
 func (s *session) share(b *testing.B, r row.Row, workload string, budgets *fixtures.Budgets) *sharedServer {
 	shared := &sharedServer{row: r, workload: workload, budgets: budgets}
+	if !s.inProcess() {
+		shared.start = func() (*row.Server, error) { return s.live(r) }
+		return shared
+	}
 	shared.start = sync.OnceValues(func() (*row.Server, error) { return s.startServer(shared) })
 	s.servers = append(s.servers, shared)
 	b.Cleanup(func() {
@@ -107,7 +108,11 @@ func (s *session) share(b *testing.B, r row.Row, workload string, budgets *fixtu
 func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 	r := shared.row
 	s.progress.show("starting " + r.Name())
-	log, err := s.openLog(r.Name())
+	logs, err := s.logs()
+	if err != nil {
+		return nil, err
+	}
+	log, err := openLog(logs, r.Name())
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +124,7 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 		ModelName: name,
 		BlockSize: s.settings.BlockSize, Concurrency: s.settings.Concurrency, Log: log, CacheBytes: s.selection.cacheBytes,
 		MaxSeqs: s.settings.MaxSeqs, Stall: s.settings.Timeout,
+		Context: s.selection.params.Context, Dir: logs,
 	}
 	if b := shared.budgets; b != nil {
 		shared.directory = filepath.Join(s.artifacts.Dir, "l2")
@@ -149,8 +155,8 @@ func (s *session) startServer(shared *sharedServer) (*row.Server, error) {
 
 // openLog opens the log of a row's services beside the artifacts. It stays open
 // until the process ends, as services may log while they end.
-func (s *session) openLog(name string) (*os.File, error) {
-	dir := filepath.Join(s.artifacts.Dir, "logs")
+func openLog(dir, name string) (*os.File, error) {
+	dir = filepath.Join(dir, "logs")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory for logs: %w", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/kvproof/kvproof/harness/recipe"
 )
 
 // Settings are the suite's flags. A flag beats its KVPROOF_ variable (upper
@@ -13,6 +15,7 @@ import (
 type Settings struct {
 	Backend     string
 	Stack       string
+	Engine      string
 	BlockSize   int
 	Workload    string
 	Requests    int
@@ -52,16 +55,18 @@ type Settings struct {
 	Strict      bool
 
 	own  *flag.FlagSet // these flags and no others
+	all  *flag.FlagSet // with those of go test: which of them were given
 	errs []error       // variables that do not parse
 }
 
-// Register defines the suite's flags in flags, with the default of -stack that
-// the build tags ask for. It is called once, before the flags are parsed.
-func Register(flags *flag.FlagSet, stack string) *Settings {
+// Register defines the suite's flags in flags, with the defaults of -stack
+// and -engine that the build tags ask for. It is called once, before the flags are parsed.
+func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own := flag.NewFlagSet("suite", flag.ContinueOnError)
-	s := &Settings{own: own}
+	s := &Settings{own: own, all: flags}
 	own.StringVar(&s.Backend, "backend", "all", "rows to run: all, or a comma list of "+strings.Join(rowNames(), ", "))
-	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process)")
+	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process) or process (a local executable), for all or as engine=process,lmcache=process")
+	own.StringVar(&s.Engine, "engine", engine, "which engine a -stack other than mini runs: "+strings.Join(recipe.Engines(), ", "))
 	own.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")
 	own.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	own.IntVar(&s.Requests, "requests", 8, "requests per pass")
@@ -79,7 +84,7 @@ func Register(flags *flag.FlagSet, stack string) *Settings {
 	own.IntVar(&s.Turns, "turns", defaultTurns, "turns of a conversation in -workload=multi-turn")
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")
 	own.StringVar(&s.Nonce, "nonce", "", "mixed into the content beside the seed; repeats a run on a server that is not ours")
-	own.StringVar(&s.Model, "model", "mini", "model of the miniature engine: mini, or the much smaller nano")
+	own.StringVar(&s.Model, "model", "mini", "mini, or the much smaller nano, of the miniature engine; of others tiny (written by the suite), or a directory")
 	own.StringVar(&s.Data, "data", "", "file of the workload that reads one (trace, text, imdb, longbench, sharegpt, custom, token-ids); empty: what ships for trace and text")
 	own.StringVar(&s.Subsets, "subsets", "", "files of a -data directory to take, a comma list without .jsonl, for -workload=longbench; empty: all")
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")

@@ -20,6 +20,10 @@ import (
 func EachHitCase(t *testing.T, body func(t *testing.T, cell *run.Cell, c fixtures.HitCase)) {
 	for _, r := range hitRows(t) {
 		t.Run("backend="+r.Name(), func(t *testing.T) {
+			if !current.inProcess() {
+				hitCases(t, r, nil, func(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) { return LiveCell(tb, r, spec) }, body)
+				return
+			}
 			t.Parallel()
 			HitCases(t, r.Name(), nil, body)
 		})
@@ -31,7 +35,7 @@ func EachHitCase(t *testing.T, body func(t *testing.T, cell *run.Cell, c fixture
 func hitRows(t *testing.T) []row.Row {
 	t.Helper()
 	rows := current.selection.rows
-	if settings.Backend != "all" {
+	if settings.Backend != "all" || !current.inProcess() {
 		return rows
 	}
 	own, _, err := recipe.Select("engine-cache", recipe.Mini{Model: "nano"})
@@ -42,12 +46,16 @@ func hitRows(t *testing.T) []row.Row {
 // HitCases is EachHitCase for one row, whose stack has faults.
 func HitCases(t *testing.T, name string, faults []fault.Fault, body func(t *testing.T, cell *run.Cell, c fixtures.HitCase)) {
 	t.Helper()
+	rows, _, err := recipe.Select(name, recipe.Mini{Model: "nano"})
+	require.NoError(t, err)
+	hitCases(t, rows[0], faults, StartCell, body)
+}
+
+func hitCases(t *testing.T, r row.Row, faults []fault.Fault, start func(testing.TB, TestCell) (*run.Cell, *row.Server), body func(t *testing.T, cell *run.Cell, c fixtures.HitCase)) {
+	t.Helper()
 	params := hitCaseParams(t)
 	cases, err := fixtures.HitCases(params, params.BlockSize)
 	require.NoError(t, err)
-	rows, _, err := recipe.Select(name, recipe.Mini{Model: "nano"})
-	require.NoError(t, err)
-	r := rows[0]
 	rowTest := t
 	cells := make(map[fixtures.Need]*run.Cell)
 	var inapplicable []string
@@ -71,7 +79,7 @@ func HitCases(t *testing.T, name string, faults []fault.Fault, body func(t *test
 				if need != "" {
 					spec.L1Units, spec.NoL2 = fixtures.HitCaseUnits, need == fixtures.NeedEviction
 				}
-				cells[need], _ = StartCell(rowTest, spec) // it lives as long as the row's test
+				cells[need], _ = start(rowTest, spec) // it lives as long as the row's test
 			}
 			body(t, cells[need], c)
 		})
@@ -92,6 +100,8 @@ func hitCaseParams(t *testing.T) fixtures.Params {
 func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 	documents := c.Waves[0].Requests[0].Parts != nil
 	switch {
+	case r.Supports(row.Unshared):
+		return false // each case shares something
 	case r.Supports(row.Documents) && !documents:
 		return false // it reuses whole documents and nothing else
 	case slices.Contains(c.Needs, fixtures.NeedSalts):

@@ -30,15 +30,16 @@ import (
 
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/run"
 )
 
 var settings *Settings
 
 // RegisterFlags defines the suite's flags on the command line, with the default
-// of -stack that the build tags ask for. It is called from a package variable of the benchmarks, before TestMain parses.
-func RegisterFlags(stack string) *Settings {
-	settings = Register(flag.CommandLine, stack)
+// of -stack and -engine that the build tags ask for. It is called from a package variable of the benchmarks, before TestMain parses.
+func RegisterFlags(stack, engine string) *Settings {
+	settings = Register(flag.CommandLine, stack, engine)
 	return settings
 }
 
@@ -149,6 +150,8 @@ type session struct {
 	controlFailure error
 
 	servers []*sharedServer
+	lives   []liveServer // of rows that are no miniature ones
+	scratch string       // for their logs, where there are no artifacts
 }
 
 var current *session
@@ -186,7 +189,11 @@ func (s *session) begin() error {
 	for _, line := range s.configLines() {
 		fmt.Println(line)
 	}
-	for _, line := range metric.UnitLines(metric.Exact) {
+	assume := metric.Exact
+	if s.selection.stack.Engine != recipe.InProcess {
+		assume = metric.Nothing
+	}
+	for _, line := range metric.UnitLines(assume) {
 		fmt.Println(line)
 	}
 	return nil
@@ -206,6 +213,10 @@ func (s *session) end() (code int) {
 			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
 			code = 1
 		}
+	}
+	if err := s.closeLives(); err != nil {
+		fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+		code = 1
 	}
 	s.progress.clear()
 	if len(s.table) > 0 {
@@ -232,7 +243,7 @@ func wasGiven(name string) (given bool) {
 }
 
 // closeTimeout bounds the end of a server; the run's own context may be over.
-const closeTimeout = 30 * time.Second
+const closeTimeout = 90 * time.Second // a vLLM that does not end when asked is killed after 30
 
 func closeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), closeTimeout, errors.New("closing took too long"))

@@ -17,6 +17,7 @@ import (
 func (s *session) configLines() []string {
 	return []string{
 		"stack: " + s.settings.Stack,
+		"engine: " + s.engine(),
 		"model: " + s.settings.Model,
 		fmt.Sprintf("concurrency: %d", s.settings.Concurrency),
 		"rate: " + s.selection.arrivals.String(),
@@ -30,6 +31,14 @@ func (s *session) configLines() []string {
 		"loader: " + s.settings.Loader,
 		fmt.Sprintf("evict: %v", s.settings.Evict),
 	}
+}
+
+// engine is which engine the rows run.
+func (s *session) engine() string {
+	if s.selection.stack.Engine == recipe.InProcess {
+		return string(recipe.InProcess)
+	}
+	return s.settings.Engine
 }
 
 // printPlan says what will run and about how long it takes, as lines that
@@ -67,13 +76,17 @@ func (s *session) printPlan(w io.Writer) error {
 	}
 	for _, r := range sel.rows {
 		for _, wl := range sel.workloads {
-			if !applies(r, wl) {
-				fmt.Fprintf(w, "# not applicable: workload %s has no documents, which row %s reuses\n", wl.Name, r.Name())
+			if why := inapplicable(r, wl); why != "" {
+				fmt.Fprintf(w, "# not applicable: %s\n", why)
 			}
 		}
 	}
 	for _, reason := range sel.inapplicable {
 		fmt.Fprintf(w, "# not applicable: %v\n", reason)
+	}
+	if sel.stack.Engine != recipe.InProcess {
+		fmt.Fprintf(w, "# estimate: none, for nobody knows yet how fast the engine is; artifacts in %s\n", s.where())
+		return nil
 	}
 	estimate, err := s.estimate()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 func selected(t *testing.T, args ...string) *session {
 	t.Helper()
 	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
-	settings := Register(flags, "mini")
+	settings := Register(flags, "mini", "vllm")
 	require.NoError(t, flags.Parse(append([]string{"-results=" + t.TempDir()}, args...)))
 	sel, err := settings.resolve()
 	require.NoError(t, err)

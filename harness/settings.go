@@ -19,6 +19,8 @@ import (
 
 // A selection is what valid settings come to.
 type selection struct {
+	stack        recipe.Stack
+	model        recipe.Model
 	rows         []row.Row
 	missing      []string // rows of "all" that this build lacks
 	exact        bool     // equal inputs give equal bits, or are to: any difference is a fault
@@ -50,18 +52,20 @@ func (s *Settings) resolve() (selection, error) {
 		errs = append(errs, fmt.Errorf("-%s=%v: %w", flag, value, fmt.Errorf(format, args...)))
 	}
 
-	if err := checkStack(s.Stack); err != nil {
-		wrong("stack", s.Stack, "%w", err)
-	}
-	model, err := recipe.MiniModel(s.Model)
+	stack, err := recipe.ParseStack(s.Stack)
 	if err != nil {
-		wrong("model", s.Model, "%w", err)
+		wrong("stack", s.Stack, "%w", err)
+		return sel, errors.Join(errs...)
 	}
-	if sel.rows, sel.missing, err = recipe.Select(s.Backend, recipe.Mini{Model: s.Model}); err != nil {
+	s.byStack(stack)
+	sel.stack = stack
+	builder, model := s.deploy(stack, wrong)
+	sel.model = model
+	if sel.rows, sel.missing, err = recipe.Select(s.Backend, builder); err != nil {
 		wrong("backend", s.Backend, "%w", err)
 	}
-	if sel.exact = s.Strict || engineIsMini(s.Stack); !sel.exact {
-		if sel.control, err = engineAlone(s.Model); err != nil {
+	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact {
+		if sel.control, err = engineAlone(builder); err != nil {
 			wrong("model", s.Model, "%w", err)
 		}
 	}
@@ -123,10 +127,6 @@ func (s *Settings) resolve() (selection, error) {
 // pure, so what cannot be planned is known before anything that is measured
 // starts; text must be token ids by now.
 func (s *Settings) plan(sel *selection) error {
-	model, err := recipe.MiniModel(s.Model)
-	if err != nil {
-		return err
-	}
 	var errs []error
 	sel.plans = make(map[string]fixtures.Plan)
 	fitting := sel.workloads[:0:0]
@@ -151,7 +151,7 @@ func (s *Settings) plan(sel *selection) error {
 			errs = append(errs, fmt.Errorf("-workload=%s: none of them applies to row %s, which needs documents", s.Workload, r.Name()))
 		}
 	}
-	if err := s.size(sel, recipe.MiniFacts(model)); err != nil {
+	if err := s.size(sel, sel.model.Facts); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -223,36 +223,6 @@ func (s *Settings) planError(workload string, err error) error {
 	default:
 		return fmt.Errorf("-%s=%v: workload %s: want %s", strings.ToLower(param.Param), param.Value, workload, param.Want)
 	}
-}
-
-// checkStack accepts "mini", and "engine=mini,lmcache=mini" for the services
-// one by one.
-func checkStack(stack string) error {
-	later := []string{"process", "docker", "attach"}
-	services := []string{"engine", "lmcache", "daser"}
-	seen := make(map[string]bool)
-	for _, part := range strings.Split(stack, ",") {
-		service, kind, byService := strings.Cut(part, "=")
-		if !byService {
-			kind = part
-			if len(part) != len(stack) {
-				return fmt.Errorf("a list needs service=kind in each entry, e.g. engine=mini,lmcache=mini")
-			}
-		} else if !slices.Contains(services, service) {
-			return fmt.Errorf("unknown service %q: the services are %s", service, strings.Join(services, ", "))
-		} else if seen[service] {
-			return fmt.Errorf("%s is listed twice", service)
-		}
-		seen[service] = true
-		switch {
-		case kind == "mini":
-		case slices.Contains(later, kind):
-			return fmt.Errorf("the %s stack is not built in this version; use -stack=mini", kind)
-		default:
-			return fmt.Errorf("unknown stack %q: the stacks are mini (and, not built yet, %s)", kind, strings.Join(later, ", "))
-		}
-	}
-	return nil
 }
 
 func selectWorkloads(list string) ([]fixtures.Workload, error) {

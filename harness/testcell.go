@@ -144,7 +144,11 @@ func EachCell(t *testing.T, body func(t *testing.T, cell *run.Cell, server *row.
 					continue
 				}
 				t.Run("workload="+w.Name, func(t *testing.T) {
-					cell, server := StartCell(t, TestCell{Row: r.Name(), Workload: w.Name})
+					start := StartCell
+					if !current.inProcess() {
+						start = func(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) { return LiveCell(tb, r, spec) }
+					}
+					cell, server := start(t, TestCell{Row: r.Name(), Workload: w.Name})
 					body(t, cell, server)
 				})
 			}

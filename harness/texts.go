@@ -84,6 +84,15 @@ func (s *Settings) tokenize(ctx context.Context, sel *selection, progress *progr
 	if !ok {
 		return nil
 	}
+	if sel.stack.Engine != recipe.InProcess && w.Format != dataset.TokenIDs {
+		err := fmt.Errorf("workload %s: text becomes token ids on the miniature engine only in this version; give token ids (-workload=token-ids)", w.Name)
+		if s.Workload != "all" {
+			return fmt.Errorf("-workload=%s: %w", s.Workload, err)
+		}
+		sel.inapplicable = append(sel.inapplicable, err)
+		sel.workloads = slices.DeleteFunc(sel.workloads, func(o fixtures.Workload) bool { return o.Name == w.Name })
+		return nil
+	}
 	progress.show("tokenizing " + w.Name)
 	texts, err := s.textsOf(ctx, w, sel.samples, sel.params, s.Model, progress)
 	switch {

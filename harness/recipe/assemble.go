@@ -28,7 +28,14 @@ type Endpoints struct {
 	Work       func(prompt, cached, output int) float64 // FLOPs of a request, where they are known
 	Weights    func(context.Context) error              // gives the engine other weights, where it can
 	KVCheck    row.KVCheck                              // where the stack lets delivered KV be looked at
-	Close      func(context.Context) error
+
+	Metrics        string       // page with the engine's counters; empty: the engine's /metrics
+	BackendMetrics string       // … and the cache server's
+	Blockless      bool         // the engine has no blocks, so it cannot tell their size
+	Closes         bool         // the engine closes a connection after each answer, without saying so
+	SlotDir        string       // where an engine that saves its slots to files keeps them; empty: it does not
+	Died           func() error // the first service that ended by itself; nil: nobody watches
+	Close          func(context.Context) error
 }
 
 const (
@@ -67,11 +74,14 @@ func (s spec) Supports(f row.Feature) bool { return slices.Contains(s.features, 
 // assemble makes a server out of endpoints.
 func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	config := openai.Config{
-		BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout), SkipReuse: s.skip,
+		BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout), SkipReuse: s.skip, SkipCachePrompt: s.skipPrompt,
+	}
+	if e.Closes { // a second request on the connection would race the close
+		config.Header = http.Header{"Connection": {"close"}}
 	}
 	client := openai.New(config)
 	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
-	engine := probe.New(engineProbe, e.Engine+"/metrics", admin)
+	engine := probe.New(engineProbe, cmp.Or(e.Metrics, e.Engine+"/metrics"), admin)
 	facts := map[string]string{"reuse_mode": s.reuse, "cold": s.cold}
 	maps.Copy(facts, e.Facts)
 
@@ -81,7 +91,10 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
-		BlockSize: []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}},
+		Exact: s.exact, Rounding: s.rounding, Died: e.Died,
+	}
+	if !e.Blockless {
+		server.BlockSize = []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}}
 	}
 	if e.Work != nil {
 		server.Work = &row.Work{
@@ -92,8 +105,13 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	closers := []func(){client.Close, admin.CloseIdleConnections}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
-		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, e.Backend+"/metrics", admin)))
+		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, cmp.Or(e.BackendMetrics, e.Backend+"/metrics"), admin)))
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
+	}
+	if s.coldHow == "files" {
+		files := newSlots(client, e, env.Concurrency, admin)
+		cache.backend, server.Client = files, files
+		facts["slot-dir"] = e.SlotDir
 	}
 	if env.Tiers != nil && s.tier != nil {
 		server.Witnesses = append(server.Witnesses, s.tierWitnesses(env.BlockSize, e.TokenBytes)...)

@@ -32,14 +32,14 @@ type cacheControl struct {
 // One that does not say is taken at its word here: the proof of the reset will
 // tell.
 func (c *cacheControl) Cold(ctx context.Context) error {
-	if !c.spec.Supports(row.Reset) {
+	if !c.spec.Supports(row.Reset) || c.spec.coldHow == "files" {
 		if c.backend == nil {
 			return nil
 		}
 		return c.backend.clear(ctx)
 	}
 	for {
-		err := c.client.ResetPrefixCache(ctx, c.backend != nil)
+		err := c.client.ResetPrefixCache(ctx, c.backend != nil || c.spec.coldHow == "reset-external")
 		switch {
 		case err == nil, errors.Is(err, openai.ErrResetUnknown):
 			return nil
@@ -75,7 +75,11 @@ func (c *cacheControl) busy(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, gauge := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting"} {
+	gauges := c.spec.idle
+	if gauges == nil {
+		gauges = []string{"vllm:num_requests_running", "vllm:num_requests_waiting"}
+	}
+	for _, gauge := range gauges {
 		n, ok := probe.Sum(snapshot, gauge, nil)
 		if !ok {
 			return "", fmt.Errorf("the engine does not export %s", gauge)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -41,6 +42,13 @@ func MiniModel(name string) (model.Config, error) {
 func MiniFacts(config model.Config) fixtures.ModelFacts {
 	return fixtures.ModelFacts{KVHeads: config.KVHeads, HeadDim: config.HeadDim, Layers: config.Layers, DTypeBytes: 4}
 }
+
+// names are the rows that the miniature stack has.
+func (Mini) names() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool { return specs[name].name == "" })
+}
+
+func (m Mini) build(name string) (row.Row, error) { return builtRow{spec: specs[name], stack: m}, nil }
 
 // builtRow is a spec on the miniature stack.
 type builtRow struct {
@@ -91,7 +99,9 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	if check := stack.KVCheck(); check != nil && r.Supports(row.Lossy) {
 		endpoints.KVCheck = miniKVCheck{check}
 	}
-	return r.assemble(endpoints, env), nil
+	server := r.assemble(endpoints, env)
+	server.Exact = true
+	return server, nil
 }
 
 // updateWeights asks the miniature engine for other weights.

@@ -32,17 +32,28 @@ var aliases = map[string]string{
 	"all-openai": "baseline,lmcache,daser-prefix",
 }
 
+// A Builder makes rows for one way in which their services come to be.
+type Builder interface {
+	names() []string                    // of the rows that it has, in the order of Names
+	build(name string) (row.Row, error) // one of them
+}
+
 // Select turns a -backend value into rows, in its order: "all" gives those of
-// its rows that this build has and names the missing ones; a comma list must
-// name rows that are built, each once.
-func Select(backend string, stack Mini) (rows []row.Row, missing []string, err error) {
+// its rows that the builder has and names the missing ones; a comma list must
+// name rows that it has, each once.
+func Select(backend string, builder Builder) (rows []row.Row, missing []string, err error) {
+	built := builder.names()
 	if backend == "all" {
 		for _, name := range all {
-			if s, ok := specs[name]; ok {
-				rows = append(rows, builtRow{spec: s, stack: stack})
-			} else {
+			if !slices.Contains(built, name) {
 				missing = append(missing, name)
+				continue
 			}
+			r, err := builder.build(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			rows = append(rows, r)
 		}
 		return rows, missing, nil
 	}
@@ -50,7 +61,6 @@ func Select(backend string, stack Mini) (rows []row.Row, missing []string, err e
 	seen := make(map[string]bool)
 	for _, name := range strings.Split(backend, ",") {
 		name = strings.TrimSpace(name)
-		s, built := specs[name]
 		switch {
 		case name == "all":
 			return nil, nil, fmt.Errorf("all cannot be part of a list; %s", right)
@@ -60,23 +70,26 @@ func Select(backend string, stack Mini) (rows []row.Row, missing []string, err e
 			return nil, nil, fmt.Errorf("unknown row %q; %s", name, right)
 		case seen[name]:
 			return nil, nil, fmt.Errorf("%s is listed twice; %s", name, right)
-		case !built:
-			return nil, nil, fmt.Errorf("row %s is not built in this version; built are %s", name, strings.Join(builtNames(), ", "))
+		case !slices.Contains(built, name):
+			return nil, nil, fmt.Errorf("row %s is not built for this stack; built are %s", name, strings.Join(built, ", "))
 		}
 		seen[name] = true
-		rows = append(rows, builtRow{spec: s, stack: stack})
+		r, err := builder.build(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		rows = append(rows, r)
 	}
 	return rows, nil, nil
 }
 
-func builtNames() []string {
-	var names []string
-	for _, name := range Names() {
-		if _, ok := specs[name]; ok {
-			names = append(names, name)
-		}
-	}
-	return names
+func builtNames() []string { return Mini{}.names() }
+
+// Exact says that the engine of a row computes the same bits from the same
+// inputs, whatever the batch: any difference is a fault.
+func Exact(r row.Row) bool {
+	deployed, ok := r.(deployedRow)
+	return !ok || deployed.exact
 }
 
 // Law is the hit law of a built row at block size b: what its engine reports

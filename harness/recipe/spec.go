@@ -24,6 +24,13 @@ type spec struct {
 	evicted   func(chunk int) probe.Counting        // the tokens that left its L1; nil: it does not tell
 	lookups   func(b int) fixtures.Law              // of those
 	eviction  fixtures.Capacity                     // when its first tier evicts; sizes are filled in
+
+	// Of rows that are read from files.
+	coldHow    string   // how they go cold, where features and backend do not say it
+	skipPrompt bool     // requests skip the cache with cache_prompt:false
+	idle       []string // gauges of the engine that must be 0 when it is idle; nil: vLLM's
+	rounding   float64  // logprobs that are no further apart are equal, in nats
+	exact      bool     // equal inputs give equal bits, whatever the batch
 }
 
 var streams = []row.Feature{row.Streaming, row.Logprobs}

@@ -34,7 +34,7 @@ var codeSpan = regexp.MustCompile("`([^`]+)`")
 // exists.
 func TestTableOfDaseRsFlags(t *testing.T) {
 	ours := flag.NewFlagSet("suite", flag.ContinueOnError)
-	harness.Register(ours, "mini")
+	harness.Register(ours, "mini", "vllm")
 	rows := make(map[string]bool)
 	in := false
 	for line := range strings.Lines(string(read(t, "docs/methods.md"))) {

@@ -25,7 +25,7 @@ import (
 func TestTablesAreThoseOfTheCode(t *testing.T) {
 	var flags, units, faults []string
 	set := flag.NewFlagSet("suite", flag.ContinueOnError)
-	harness.Register(set, "mini")
+	harness.Register(set, "mini", "vllm")
 	set.VisitAll(func(f *flag.Flag) { flags = append(flags, "-"+f.Name) })
 	for _, u := range metric.Units() {
 		units = append(units, u.Name)

@@ -1,0 +1,5 @@
+//go:build !llamacpp || vllm
+
+package bench_test
+
+const defaultEngine = "vllm"

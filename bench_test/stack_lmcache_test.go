@@ -1,0 +1,5 @@
+//go:build lmcache && !(llamacpp || vllm || daser || gpu)
+
+package bench_test
+
+const defaultStack = "engine=mini,lmcache=process"

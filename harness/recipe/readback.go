@@ -1,0 +1,65 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kvproof/kvproof/harness/openai"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// closeTimeout bounds the end of services whose start failed.
+const closeTimeout = 60 * time.Second
+
+// assemble asks the engine about itself and makes a server on what was started.
+func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
+	m := d.row.deployment.Model
+	e := Endpoints{
+		Engine: d.urls[engineProbe], Metrics: d.metrics[engineProbe], Model: m.Name, Context: m.Context, Vocab: m.Vocab,
+		Blockless: d.row.deployment.Engine == "llamacpp",
+		Facts:     map[string]string{"stack": string(Process), "model": m.Name},
+		SlotDir:   d.dir + "/slots", Died: d.died, Close: d.close,
+	}
+	if d.env.Context > 0 {
+		e.Context = d.env.Context
+	}
+	tokenBytes, err := m.Facts.TokenBytes(1)
+	if err != nil {
+		return nil, err
+	}
+	e.TokenBytes = int(tokenBytes)
+	for _, service := range d.row.file.Services {
+		if service.Name == engineProbe {
+			e.Closes = service.Closes
+		}
+	}
+	for name, argv := range d.argv {
+		e.Facts["argv."+name] = argv
+		if name != engineProbe {
+			e.Backend, e.BackendMetrics = d.urls[name], d.metrics[name]
+		}
+	}
+	client := openai.New(openai.Config{BaseURL: e.Engine, Model: m.Name})
+	defer client.Close()
+	models, err := client.Models(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := false
+	for _, model := range models {
+		if found = model.ID == m.Name; found {
+			if model.MaxModelLen > 0 && model.MaxModelLen != e.Context {
+				return nil, fmt.Errorf("the engine has a context of %d tokens, asked for were %d", model.MaxModelLen, e.Context)
+			}
+			break
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("the engine does not serve %s: GET /v1/models has %v", m.Name, models)
+	}
+	if version, err := client.Version(ctx); err == nil { // llama.cpp's has no such route
+		e.Facts["engine"] = version
+	}
+	return d.row.assemble(e, d.env), nil
+}

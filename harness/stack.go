@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/launch"
+	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// sizes are the defaults of flags whose right value depends on how the engine
+// comes to be, where they are not the miniature engine's.
+var sizes = map[recipe.Kind]map[string]string{
+	recipe.Process: {"requests": "16", "concurrency": "4", "inputlen": "1024", "outputlen": "64", "model": "tiny"},
+}
+
+// byStack sets the defaults that depend on the stack, of flags that nobody has
+// given.
+func (s *Settings) byStack(stack recipe.Stack) {
+	given := make(map[string]bool)
+	s.all.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range sizes[stack.Engine] {
+		if !given[name] {
+			if err := s.own.Set(name, value); err != nil {
+				s.errs = append(s.errs, fmt.Errorf("-%s=%s: %w", name, value, err))
+			}
+		}
+	}
+}
+
+// deploy says who makes the rows of a stack, and of which model.
+func (s *Settings) deploy(stack recipe.Stack, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
+	switch stack.Engine {
+	case recipe.InProcess:
+		if stack.LMCache != recipe.InProcess || stack.DaseR != recipe.InProcess {
+			wrong("stack", s.Stack, "the miniature engine with other services than miniature ones is not built in this version; use -stack=mini")
+		}
+		model, err := recipe.MiniModel(s.Model)
+		if err != nil {
+			wrong("model", s.Model, "%w", err)
+		}
+		return recipe.Mini{Model: s.Model}, recipe.Model{Name: s.Model, Context: model.Context, Vocab: model.Vocab, Facts: recipe.MiniFacts(model)}
+	case recipe.Process:
+		if stack.LMCache != recipe.Process {
+			wrong("stack", s.Stack, "an engine by process needs its cache server by process, too")
+		}
+	default:
+		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini or process", stack.Engine)
+	}
+	if !slices.Contains(recipe.Engines(), s.Engine) {
+		wrong("engine", s.Engine, "the engines are %s", strings.Join(recipe.Engines(), ", "))
+	}
+	if s.Evict {
+		wrong("evict", s.Evict, "tiers of real stores are not sized in this version; use -stack=mini")
+	}
+	model, err := recipe.RealModel(s.Model)
+	if err != nil {
+		wrong("model", s.Model, "%w", err)
+	}
+	if s.ContextLen == 0 { // a context costs memory and start-up time
+		model.Context = min(model.Context, 4096)
+	}
+	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher}, model
+}
+
+// missingOf says what has to be installed before a row can start; empty:
+// nothing.
+func missingOf(r row.Row) string {
+	if m, ok := r.(interface{ Missing() string }); ok {
+		return m.Missing()
+	}
+	return ""
+}
+
+// applies says whether a row can do anything with a workload: one that reuses
+// documents needs prompts that are made of them, and one that keeps shared
+// parts by chance needs prompts that share nothing.
+func applies(r row.Row, w fixtures.Workload) bool { return inapplicable(r, w) == "" }
+
+// inapplicable is why a row can do nothing with a workload; empty: it can.
+func inapplicable(r row.Row, w fixtures.Workload) string {
+	switch {
+	case r.Supports(row.Documents) && !w.Documents:
+		return fmt.Sprintf("workload %s has no documents, which row %s reuses", w.Name, r.Name())
+	case r.Supports(row.Unshared) && !w.Unshared:
+		return fmt.Sprintf("prompts of workload %s share parts, of which row %s keeps what chance leaves it", w.Name, r.Name())
+	}
+	return ""
+}
+
+// services is what starts services by process. It begins with the first
+// service, so that a run of the miniature stack touches nothing outside.
+var services processes
+
+type processes struct {
+	mu      sync.Mutex
+	started *launch.Launcher
+}
+
+func (p *processes) launcher() (_ *launch.Launcher, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started == nil {
+		p.started, err = launch.New("")
+	}
+	return p.started, err
+}
+
+// close ends whatever still runs.
+func (p *processes) close(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started == nil {
+		return nil
+	}
+	err := p.started.Close(ctx)
+	p.started = nil
+	return err
+}
+
+// whyFailed adds to an error that a service has ended by itself, which is
+// likely its cause.
+func whyFailed(server *row.Server, err error) error {
+	if err == nil || server == nil || server.Died == nil {
+		return err
+	}
+	return errors.Join(err, server.Died())
+}
+
+// engineIsMini says that the engine of a -stack value is the miniature one.
+func engineIsMini(text string) bool {
+	stack, err := recipe.ParseStack(text)
+	return err != nil || stack.Engine == recipe.InProcess
+}
