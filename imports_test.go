@@ -134,7 +134,7 @@ func TestImportViolationsAreFound(t *testing.T) {
 		{"beside mini is not in mini", []goPackage{pkg("harness/minimal", "github.com/prometheus/client_golang/prometheus")}, "harness/minimal imports github.com/prometheus/client_golang/prometheus:"},
 		{"expfmt in probe", []goPackage{pkg("harness/probe", "github.com/prometheus/common/expfmt")}, ""},
 		{"mini uses fixtures", []goPackage{pkg("harness/mini/engine", ours("fixtures"))}, "harness/mini/engine imports " + module + "/fixtures:"},
-		{"in a test, too", []goPackage{{ImportPath: ours("harness/mini/store"), XTestImports: []string{ours("harness/row")}}}, "harness/mini/store imports " + module + "/harness/row in a test:"},
+		{"in a test, too", []goPackage{{ImportPath: ours("harness/mini/tier"), XTestImports: []string{ours("harness/row")}}}, "harness/mini/tier imports " + module + "/harness/row in a test:"},
 		{"fixtures uses row", []goPackage{pkg("fixtures", ours("harness/row"))}, "fixtures imports " + module + "/harness/row:"},
 		{"verdict reaches mini", []goPackage{pkg("harness/verdict", ours("harness/load")), pkg("harness/load", ours("harness/mini")), pkg("harness/mini")}, "harness/verdict reaches " + module + "/harness/mini through harness/load:"},
 		{"a test may assert", []goPackage{{ImportPath: ours("harness/load"), TestImports: []string{"testing", "github.com/stretchr/testify/require"}}}, ""},

@@ -38,16 +38,21 @@ const (
 // A Config says which stack to start. Only Row must be given.
 type Config struct {
 	Row       string
-	BlockSize int           // B, tokens per block and per chunk; 0: DefaultBlockSize
-	Addr      string        // of the engine; empty: a free port of 127.0.0.1
-	StoreAddr string        // of LMCache's store, in the row lmcache; likewise
-	DaserAddr string        // of the DaseR server, in the rows that have one; likewise
-	Model     model.Config  // zero: model.Mini()
-	ModelName string        // as clients name it; empty: DefaultModelName
-	MaxSeqs   int           // sequences that run at once, more wait; 0: DefaultMaxSeqs
-	Faults    []fault.Fault // planted from the start
-	Unsafe    bool          // opens /debug: on the store's address to damage what is stored, on DaseR's to check what is loaded
-	Log       io.Writer     // what went wrong, in lines; nil: nowhere
+	BlockSize int    // B, tokens per block and per chunk; 0: DefaultBlockSize
+	Addr      string // of the engine; empty: a free port of 127.0.0.1
+	StoreAddr string // of LMCache's store, in the row lmcache; likewise
+	DaserAddr string // of the DaseR server, in the rows that have one; likewise
+	// Another cache server for the row lmcache, instead of one in this process:
+	// where it speaks LMCache's wire, tcp://host:port, and the base of its HTTP
+	// side, which says what release it is. Chunk and tiers are then its own.
+	LMCacheAddr, LMCacheHTTP string
+	LMCacheTransfer          string        // engine_driven or lmcache_driven; empty: engine_driven
+	Model                    model.Config  // zero: model.Mini()
+	ModelName                string        // as clients name it; empty: DefaultModelName
+	MaxSeqs                  int           // sequences that run at once, more wait; 0: DefaultMaxSeqs
+	Faults                   []fault.Fault // planted from the start
+	Unsafe                   bool          // opens /debug: on the store's address to damage what is stored, on DaseR's to check what is loaded
+	Log                      io.Writer     // what went wrong, in lines; nil: nowhere
 
 	EngineCacheBytes int64 // KV that the row engine-cache keeps; 0: DefaultEngineCacheBytes
 
@@ -74,6 +79,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d running sequences: must be positive", c.MaxSeqs)
 	case c.EngineCacheBytes < 0 || c.L1Bytes < 0 || c.L2Bytes < 0:
 		return fmt.Errorf("caches of %d, %d and %d bytes: must be positive", c.EngineCacheBytes, c.L1Bytes, c.L2Bytes)
+	case (c.LMCacheAddr == "") != (c.LMCacheHTTP == ""):
+		return fmt.Errorf("cache server at %q with HTTP at %q: both are needed, or none", c.LMCacheAddr, c.LMCacheHTTP)
+	case c.LMCacheAddr != "" && (c.Row != LMCache || c.Unsafe):
+		return fmt.Errorf("cache server at %q: only row %s has one, and what it stores cannot be damaged from here", c.LMCacheAddr, LMCache)
 	case c.L2Bytes > 0 && c.L2Dir == "":
 		return fmt.Errorf("L2 of %d bytes without a directory for it", c.L2Bytes)
 	case !c.hasStore() && (c.L1Bytes > 0 || c.L2Dir != ""):

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/kvproof/kvproof/harness/mini/store"
+	"github.com/kvproof/kvproof/harness/mini/lmcache"
 )
 
 // debug lets somebody outside the suite damage a store:
@@ -15,7 +15,7 @@ import (
 //	POST /debug/flip?chunk=N&offset=M    inverts byte M of chunk N
 //
 // Without unsafe both are refused.
-func debug(s *store.Store, unsafe bool) http.Handler {
+func debug(s *lmcache.Server, unsafe bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/chunks", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, s.Chunks())

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kvproof/kvproof/harness/mini"
 	"github.com/kvproof/kvproof/harness/mini/fault"
-	"github.com/kvproof/kvproof/harness/mini/store"
+	"github.com/kvproof/kvproof/harness/mini/lmcache"
 )
 
 // A pair is what two prompts gave in a cold and in a warm pass.
@@ -119,7 +119,7 @@ func TestDebugDamagesTheStore(t *testing.T) {
 	s := start(t, mini.Config{Row: mini.LMCache, BlockSize: 16, Unsafe: true})
 	cold := complete(t, s, prompt(1, 53))
 	settle(t, s)
-	var chunks []store.ChunkInfo
+	var chunks []lmcache.ChunkInfo
 	require.NoError(t, json.Unmarshal([]byte(get(t, s.StoreURL()+"/debug/chunks")), &chunks))
 	require.Len(t, chunks, 3)
 	require.Equal(t, cold.Choices, complete(t, s, prompt(1, 53)).Choices)

@@ -1,8 +1,9 @@
 // Package mini starts a miniature stack in this process: an OpenAI-compatible
-// engine that really computes, and behind it, for the row lmcache, a store that
-// looks like LMCache to a reader, for daser-chunk and daser-prefix one that
-// looks like DaseR, with DaseR's server in front. It is the default stack of the benchmarks
-// and the test bed of the suite.
+// engine that really computes, and behind it, for the row lmcache, a cache server
+// that it speaks LMCache's wire to (this module's, or any other), for
+// daser-chunk and daser-prefix a store that looks like DaseR, with DaseR's
+// server in front. It is the default stack of the benchmarks and the test bed
+// of the suite.
 //
 //	stack, err := mini.Start(ctx, mini.Config{Row: mini.LMCache, BlockSize: 128})
 //	defer stack.Close(context.WithoutCancel(ctx))
@@ -17,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 
@@ -25,7 +25,6 @@ import (
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/kv"
 	"github.com/kvproof/kvproof/harness/mini/model"
-	"github.com/kvproof/kvproof/harness/mini/store"
 )
 
 // A Stack is a running engine, with a store where its row has one.
@@ -33,10 +32,9 @@ type Stack struct {
 	config      Config
 	model       *model.Model
 	engine      *engine.Engine
-	store       *store.Store // nil: not in this row, as all that follows below
+	cache       cacheParts
 	injector    *fault.Injector
 	engineHTTP  *server
-	storeHTTP   *server
 	daser       daserParts
 	closing     sync.Once
 	closeResult error
@@ -102,34 +100,11 @@ func (s *Stack) startStore(ctx context.Context) (kv.Store, error) {
 	case c.hasDaser():
 		return s.startDaserStore()
 	}
-	var err error
-	s.store, err = store.New(store.Config{
-		Chunk: c.chunk(), BlockSize: c.engineBlockSize(), BlockLen: s.model.BlockLen(c.engineBlockSize()),
-		Capacity: c.L1Bytes, L2Dir: c.L2Dir, L2Bytes: c.L2Bytes,
-		ModelName: c.ModelName, Fingerprint: s.model.Fingerprint(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", s.store.Handler())
-	mux.Handle("/debug/", debug(s.store, c.Unsafe))
-	if s.storeHTTP, err = serve(ctx, c.StoreAddr, mux, c.Log); err != nil {
-		return nil, err
-	}
-	return s.injector.WrapStore(s.store), nil
+	return s.startCacheServer(ctx)
 }
 
 // EngineURL is the base URL of the engine, without a slash at its end.
 func (s *Stack) EngineURL() string { return s.engineHTTP.url }
-
-// StoreURL is the base URL of LMCache's store; empty in other rows.
-func (s *Stack) StoreURL() string {
-	if s.storeHTTP == nil {
-		return ""
-	}
-	return s.storeHTTP.url
-}
 
 // Row is the row that the stack serves.
 func (s *Stack) Row() string { return s.config.Row }
@@ -156,7 +131,7 @@ func (s *Stack) close(ctx context.Context) error {
 	if s.injector != nil {
 		s.injector.Clear() // a stalled stream would never drain
 	}
-	var engineErr, engineHTTPErr, storeHTTPErr, storeErr error
+	var engineErr, engineHTTPErr error
 	daserHTTPErr := s.daser.stopServer(ctx) // its requests need the engine
 	var stopping sync.WaitGroup
 	if s.engineHTTP != nil {
@@ -166,14 +141,9 @@ func (s *Stack) close(ctx context.Context) error {
 		stopping.Go(func() { engineErr = s.engine.Shutdown(ctx) })
 	}
 	stopping.Wait()
-	if s.storeHTTP != nil {
-		storeHTTPErr = s.storeHTTP.stop(ctx)
-	}
-	if s.store != nil {
-		storeErr = s.store.Close()
-	}
+	cacheErr := s.cache.close(ctx)
 	daserErr := s.daser.closeStore()
-	if err := errors.Join(daserHTTPErr, daserErr, engineErr, engineHTTPErr, storeHTTPErr, storeErr); err != nil {
+	if err := errors.Join(daserHTTPErr, daserErr, engineErr, engineHTTPErr, cacheErr); err != nil {
 		return fmt.Errorf("closing the miniature stack: %w", err)
 	}
 	return nil

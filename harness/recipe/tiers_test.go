@@ -1,6 +1,7 @@
 package recipe_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/mini/connector"
 	"github.com/kvproof/kvproof/harness/mini/kv"
-	"github.com/kvproof/kvproof/harness/mini/store"
+	"github.com/kvproof/kvproof/harness/mini/lmcache"
 	"github.com/kvproof/kvproof/harness/probe"
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -30,20 +32,26 @@ const (
 // share no code.
 type tierBench struct {
 	*testing.T
-	store  *store.Store
+	store  kv.Store
 	probe  row.Probe
 	url    string
 	oracle *fixtures.Tiers
 }
+
+// A pool is memory of this process.
+type pool []byte
+
+func (p pool) Bytes() []byte { return p }
+func (pool) Close() error    { return nil }
 
 // newTierBench makes an L1 of that many units, with the default watermark. l2
 // is the room of L2 in units: 0 for none, negative for no bound.
 func newTierBench(t *testing.T, l1, l2 int, deferred bool) *tierBench {
 	t.Helper()
 	const unitBytes = 4 * tierBlockLen
-	config := store.Config{
-		Chunk: tierBlock, BlockSize: tierBlock, BlockLen: tierBlockLen,
-		Capacity: int64(l1) * unitBytes, ModelName: "mini", Fingerprint: "weights",
+	config := lmcache.Config{
+		Chunk: tierBlock, NullBlock: lmcache.NoNullBlock, Align: 4, ClearL2: true, NoShm: true,
+		L1Bytes: int64(l1) * unitBytes, Staging: 1 << 20,
 	}
 	capacity := fixtures.Capacity{L1Units: float64(l1), L2: l2 != 0, Deferred: deferred}
 	if l2 != 0 {
@@ -52,13 +60,22 @@ func newTierBench(t *testing.T, l1, l2 int, deferred bool) *tierBench {
 	if l2 > 0 {
 		config.L2Bytes, capacity.L2Units = int64(l2)*unitBytes, float64(l2)
 	}
-	s, err := store.New(config)
+	s, err := lmcache.Start(t.Context(), config)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	t.Cleanup(func() { require.NoError(t, s.Close(context.WithoutCancel(t.Context()))) })
+	c, err := connector.New(t.Context(), connector.Config{
+		Endpoint: s.Endpoint(), Dialect: s.Dialect(), Model: "mini-weights", BlockSize: tierBlock, Layers: 1, Hidden: 1, ForceReset: true,
+		Open: func(name string, size int) (connector.Pool, error) {
+			bytes, err := s.Open(name, size)
+			return pool(bytes), err
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.WithoutCancel(t.Context()))) })
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
 	return &tierBench{
-		T: t, store: s, url: server.URL,
+		T: t, store: c, url: server.URL,
 		probe:  probe.New("backend", server.URL+"/metrics", server.Client()),
 		oracle: fixtures.NewTiers(fixtures.LookupLaw(tierBlock), capacity),
 	}

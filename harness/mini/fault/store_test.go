@@ -11,7 +11,6 @@ import (
 
 	"github.com/kvproof/kvproof/harness/mini/kv"
 	"github.com/kvproof/kvproof/harness/mini/model"
-	"github.com/kvproof/kvproof/harness/mini/store"
 )
 
 const blockSize = 4
@@ -20,7 +19,7 @@ const blockSize = 4
 type bench struct {
 	*testing.T
 	model    *model.Model
-	healthy  *store.Store
+	healthy  *chunks
 	faulty   kv.Store
 	injector *Injector
 	prompts  int
@@ -29,12 +28,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	m := nano(t)
-	s, err := store.New(store.Config{
-		Chunk: blockSize, BlockSize: blockSize, BlockLen: m.BlockLen(blockSize),
-		Capacity: 1 << 20, ModelName: "nano", Fingerprint: m.Fingerprint(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	s := &chunks{stored: map[string][]float32{}}
 	i := NewInjector(m, blockSize)
 	return &bench{T: t, model: m, healthy: s, faulty: i.WrapStore(s), injector: i}
 }
@@ -73,10 +67,9 @@ func (b *bench) stored(n int) (kv.Request, [][]float32) {
 }
 
 func (b *bench) waitFor(r kv.Request, want int) {
-	require.Eventually(b, func() bool {
-		n, err := b.healthy.Lookup(b.Context(), r)
-		return err == nil && n == want
-	}, waitLimit, poll)
+	n, err := b.healthy.Lookup(b.Context(), r)
+	require.NoError(b, err)
+	require.Equal(b, want, n)
 }
 
 func (b *bench) load(r kv.Request, tokens int) [][]float32 {
@@ -229,8 +222,7 @@ func TestLostStore(t *testing.T) {
 	require.NoError(t, b.injector.Plant(LostStore))
 	r, blocks := b.request(8)
 	require.NoError(t, b.faulty.Store(t.Context(), r, blocks))
-	require.NoError(t, b.healthy.Close()) // writes all that is queued
-	require.Empty(t, b.healthy.Chunks())
+	require.Empty(t, b.healthy.stored)
 }
 
 func TestLateStore(t *testing.T) {
@@ -261,8 +253,7 @@ func TestLateStore(t *testing.T) {
 	require.NoError(t, b.faulty.Reset(t.Context()))
 	r5, blocks5 := b.request(4)
 	require.NoError(t, b.faulty.Store(t.Context(), r5, blocks5))
-	require.NoError(t, b.healthy.Close())
-	require.Empty(t, b.healthy.Chunks(), "a reset forgets what is held")
+	require.Empty(t, b.healthy.stored, "a reset forgets what is held")
 }
 
 func TestHealthyStoreIsUntouched(t *testing.T) {

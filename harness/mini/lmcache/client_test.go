@@ -90,6 +90,7 @@ func (c *client) call(r wire.Request, result any) bool {
 // use afterwards.
 func (c *client) ignored(r wire.Request) {
 	c.t.Helper()
+	require.NoError(c.t, c.dealer.Connect(c.t.Context()))
 	ctx, cancel := context.WithTimeout(c.t.Context(), silence)
 	defer cancel()
 	_, err := c.dealer.Call(ctx, r, wire.NewResult(r))

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
+	"os"
 	"testing"
 
 	"github.com/prometheus/common/expfmt"
@@ -210,4 +212,42 @@ func TestCounters(t *testing.T) {
 	c.read(k)
 	require.InDelta(t, 96, sum(t, s, "kvproof_store_loaded_bytes_total"), 0)
 	require.InDelta(t, 3, sum(t, s, "lmcache_mp_l1_read_chunks_total"), 0)
+}
+
+// Every field that /status has is one that LMCache has, with its type.
+func TestStatusIsShapedLikeLMCache(t *testing.T) {
+	data, err := os.ReadFile("testdata/lmcache-0.5.6-status.json")
+	require.NoError(t, err)
+	var want, got map[string]any
+	require.NoError(t, json.Unmarshal(data, &want))
+	s := serve(t, Config{L1Bytes: 1 << 20})
+	c := connect(t, s, 1)
+	c.registerEngine(s, mla)
+	c.write(key("a", prompt(1, 2*chunk)...), chunkData(1, tiny), chunkData(2, tiny))
+	get(t, s.URL()+"/status", &got)
+	delete(got["non_cuda_context_meta"].(map[string]any), "1") // others were registered when that was recorded
+	requireSubset(t, "", want, got)
+
+	c.register("NHD", small)
+	var st status
+	get(t, s.URL()+"/status", &st)
+	require.Equal(t, chunk, st.ChunkSize)
+	require.Equal(t, 2, st.StorageManager.L1.Objects)
+	require.Equal(t, int64(2*tiny), st.StorageManager.L1.Used)
+	require.Equal(t, [2]int64{2 * tiny, 1 << 20}, st.StorageManager.L1Usage)
+	require.Equal(t, []int{1}, st.Engines)
+	require.Equal(t, engineMeta{model, 1, 4, true}, st.EnginesMeta["1"])
+	require.Equal(t, 16, st.PagedMeta["1"].Layout.Blocks)
+	require.Equal(t, []kernelGroup{{0, 0, 3, 4, 4, "float16", false}}, st.PagedMeta["1"].Layout.Groups)
+}
+
+func requireSubset(t *testing.T, path string, want, got map[string]any) {
+	t.Helper()
+	for name, g := range got {
+		require.Contains(t, want, name, "at %s", path)
+		require.IsType(t, want[name], g, "%s/%s", path, name)
+		if inner, ok := g.(map[string]any); ok {
+			requireSubset(t, path+"/"+name, want[name].(map[string]any), inner)
+		}
+	}
 }

@@ -26,6 +26,7 @@ func (s *Server) addLayout(model string, world int, sizes []int) {
 		s.layouts[k] = &layout{sizes: sizes}
 	}
 	s.layouts[k].users++
+	s.metrics.Load().registered(model)
 }
 
 // dropLayout takes one back. s.mu is held.

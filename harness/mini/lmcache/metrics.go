@@ -13,7 +13,9 @@ const l1Tag = "_default"
 // texts of the lmcache_mp_ ones are those observed on LMCache 0.5.6 (without
 // the OpenTelemetry scope labels), except that the L2 ones were read, not
 // seen; the kvproof_ ones are our own, because LMCache does not count bytes.
-// As there, a series appears with its first event.
+// As there, a series appears with its first event, except that those of lookups
+// are there from a model's first registration on: a reader can then tell that
+// nobody asked from that nobody counts.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -93,6 +95,13 @@ func (m *metrics) watch(s *Server) {
 	// wants to see here is that the counters started anew.
 	start := float64(time.Now().UnixNano()) / 1e9
 	gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", nil, func() float64 { return start })
+}
+
+// registered makes the series of a model's lookups exist.
+func (m *metrics) registered(model string) {
+	for _, v := range []*prometheus.CounterVec{m.requests, m.requested, m.hit, m.hitL1, m.hitL2} {
+		v.WithLabelValues("", model)
+	}
 }
 
 // lookedUp counts a lookup whose result was asked for.

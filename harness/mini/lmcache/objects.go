@@ -47,8 +47,9 @@ type objects struct {
 	memory   *memory
 	disk     *disk // nil: no L2
 	byKey    map[objectKey]*object
-	recent   *list.List // of *object
-	bytes    int64      // of what is readable and not temporary
+	onDisk   map[objectKey]int // bytes of what was written to L2, and perhaps has left it
+	recent   *list.List        // of *object
+	bytes    int64             // of what is readable and not temporary
 	counts   objectCounts
 	queue    []*object  // to be written to L2
 	wake     *sync.Cond // the queue has grown, or the end has come
@@ -65,7 +66,7 @@ func newObjects(c Config, m *memory, d *disk, problem func(string, ...any)) *obj
 	share := func(of float64) int64 { return int64(math.Round(of * float64(c.L1Bytes))) }
 	o := &objects{
 		high: share(c.Watermark), low: share(c.Watermark - c.Ratio), ttl: c.LockTTL, now: time.Now, problem: problem,
-		memory: m, disk: d, byKey: map[objectKey]*object{}, recent: list.New(), beforeWrite: func() {},
+		memory: m, disk: d, byKey: map[objectKey]*object{}, onDisk: map[objectKey]int{}, recent: list.New(), beforeWrite: func() {},
 	}
 	o.wake = sync.NewCond(&o.mu)
 	return o
@@ -217,6 +218,8 @@ func (o *objects) admit(x *object) {
 			o.problem("chunk %s: %v", x.key, err)
 		} else {
 			x.dirty = true
+			o.onDisk[x.key] = len(x.place.data)
+			o.forgetFiles()
 			o.queue = append(o.queue, x)
 			o.wake.Signal()
 		}

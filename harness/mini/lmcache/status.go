@@ -28,11 +28,21 @@ type pagedMeta struct {
 	Model     string `json:"model_name"`
 	WorldSize int    `json:"world_size"`
 	Layout    struct {
-		Layers    int `json:"num_layers"`
-		Blocks    int `json:"num_blocks"`
-		PerToken  int `json:"cache_size_per_token"`
-		NumGroups int `json:"num_groups"`
+		Layers   int           `json:"num_layers"`
+		Blocks   int           `json:"num_blocks"`
+		PerToken int           `json:"cache_size_per_token"`
+		Groups   []kernelGroup `json:"kernel_groups"`
 	} `json:"kv_cache_layout"`
+}
+
+type kernelGroup struct {
+	Kernel int    `json:"kernel_group_idx"`
+	Engine int    `json:"engine_group_idx"`
+	Layers int    `json:"num_layers"`
+	Tokens int    `json:"tokens_per_block"`
+	Slots  int    `json:"slots_per_block"`
+	DType  string `json:"dtype"`
+	MLA    bool   `json:"is_mla"`
 }
 
 type engineMeta struct {
@@ -132,13 +142,18 @@ func (s *Server) status() status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.ActiveSessions, st.ActivePrefetch = len(s.sessions), len(s.lookups)
-	st.Paged, st.Engines = slices.Sorted(maps.Keys(s.paged)), slices.Sorted(maps.Keys(s.engines))
+	st.Paged, st.Engines = slices.AppendSeq([]int{}, maps.Keys(s.paged)), slices.AppendSeq([]int{}, maps.Keys(s.engines))
+	slices.Sort(st.Paged)
+	slices.Sort(st.Engines)
 	for id, p := range s.paged {
 		meta := pagedMeta{Model: p.model, WorldSize: p.world}
-		meta.Layout.Layers, meta.Layout.NumGroups = len(p.layers), len(p.groups)
+		meta.Layout.Layers = len(p.layers)
 		for i := range p.groups {
-			meta.Layout.Blocks = p.groups[i].blocks()
-			meta.Layout.PerToken += p.groups[i].chunkBytes(1)
+			g := &p.groups[i]
+			first := g.layers[0]
+			meta.Layout.Blocks = g.blocks()
+			meta.Layout.PerToken += g.chunkBytes(1)
+			meta.Layout.Groups = append(meta.Layout.Groups, kernelGroup{i, i, len(g.layers), g.tokens, first.slots, first.dtype, first.planes == 1})
 		}
 		st.PagedMeta[fmt.Sprint(id)] = meta
 	}

@@ -75,3 +75,16 @@ func (o *objects) clear(force, files bool) (int, error) {
 	}
 	return cleared, nil
 }
+
+// forgetFiles drops what has left L2 from the list of what was written, once
+// that is half of it.
+func (o *objects) forgetFiles() {
+	if len(o.onDisk) <= 2*len(o.disk.files) {
+		return
+	}
+	for key := range o.onDisk {
+		if !o.disk.has(key.fileName()) {
+			delete(o.onDisk, key)
+		}
+	}
+}
