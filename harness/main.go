@@ -225,6 +225,7 @@ func (s *session) end() (code int) {
 			code = 1
 		}
 		printTable(os.Stdout, s.table)
+		printAnatomy(os.Stdout, s.table)
 		fmt.Println("# artifacts:", s.where())
 	}
 	return code

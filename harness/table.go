@@ -23,6 +23,7 @@ type tableRow struct {
 	verdict           verdict.Verdict
 	grade             verdict.Grade
 	labels            []row.Label
+	anatomies         []run.Anatomy // of warm passes; none: not known
 	failure           string
 	summary           *summary // of its last cycle
 }
@@ -52,6 +53,9 @@ func (r *tableRow) add(result run.Result, proof run.Proof) {
 		r.grade = proof.Grade
 	}
 	r.grade = verdict.Worst(r.grade, result.Grade())
+	if a := result.Warm.Anatomy; a != nil {
+		r.anatomies = append(r.anatomies, *a)
+	}
 	for _, l := range result.Labels {
 		if !slices.Contains(r.labels, l) {
 			r.labels = append(r.labels, l)

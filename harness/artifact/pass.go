@@ -14,6 +14,7 @@ import (
 type Pass struct {
 	Summary   Summary                 `json:"summary"`
 	Expected  Expected                `json:"expected"`
+	Anatomy   any                     `json:"ttft_anatomy"` // where the time to first token went; null: not known
 	Witnesses any                     `json:"witnesses"`
 	HitRatios any                     `json:"hit_ratios"`
 	Counters  map[string]CounterDelta `json:"counters"` // by probe

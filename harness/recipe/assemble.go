@@ -26,6 +26,7 @@ type Endpoints struct {
 	TokenBytes int // bytes of KV per token
 	Facts      map[string]string
 	Work       func(prompt, cached, output int) float64 // FLOPs of a request, where they are known
+	Anatomy    *row.Anatomy                             // where the engine sums up its times; nil: vLLM's names
 	Weights    func(context.Context) error              // gives the engine other weights, where it can
 	KVCheck    row.KVCheck                              // where the stack lets delivered KV be looked at
 
@@ -85,10 +86,13 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	facts := map[string]string{"reuse_mode": s.reuse, "cold": s.cold}
 	maps.Copy(facts, e.Facts)
 
+	if e.Anatomy == nil {
+		e.Anatomy = vllmAnatomy()
+	}
 	cache := &cacheControl{spec: s, client: client, engine: engine}
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, TokenBytes: e.TokenBytes,
-		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights,
+		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights, Anatomy: e.Anatomy,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		Exact: s.exact, Rounding: s.rounding, Died: e.Died,
@@ -164,5 +168,14 @@ func readBlockSize(engine row.Probe) func(context.Context) (int, error) {
 			return 0, fmt.Errorf("no single block size in vllm:cache_config_info, which has %v", probe.BlockSizes(snapshot))
 		}
 		return size, nil
+	}
+}
+
+// vllmAnatomy are vLLM's histograms of times (names as observed on 0.32.0).
+// Their smallest bucket is 0.3 s, so that only sums and counts say something.
+func vllmAnatomy() *row.Anatomy {
+	return &row.Anatomy{
+		Probe: engineProbe, Requests: "vllm:request_prefill_time_seconds_count",
+		Queue: "vllm:request_queue_time_seconds_sum", Prefill: "vllm:request_prefill_time_seconds_sum",
 	}
 }

@@ -88,6 +88,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		},
 		Work:    workOf(stack.Model()),
 		Weights: updateWeights(stack.EngineURL()),
+		Anatomy: miniAnatomy(),
 		Close:   stack.Close,
 	}
 	if len(r.stack.Faults) > 0 {
@@ -102,6 +103,13 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	server := r.assemble(endpoints, env)
 	server.Exact = true
 	return server, nil
+}
+
+// miniAnatomy is vLLM's and what the miniature engine tells besides.
+func miniAnatomy() *row.Anatomy {
+	a := vllmAnatomy()
+	a.Load = "kvproof_kv_load_seconds"
+	return a
 }
 
 // updateWeights asks the miniature engine for other weights.

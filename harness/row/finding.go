@@ -72,8 +72,9 @@ type Label string
 
 // The labels.
 const (
-	NoHits        Label = "no-hits"         // the plan gives this row nothing to hit, so nothing was proved about its cache
-	NothingFromL2 Label = "nothing-from-l2" // a second tier was asked for and no hit came from it
+	NoHits        Label = "no-hits"                // the plan gives this row nothing to hit, so nothing was proved about its cache
+	TimeDisagrees Label = "time-witness-disagrees" // the server accounts for more time than the client saw pass
+	NothingFromL2 Label = "nothing-from-l2"        // a second tier was asked for and no hit came from it
 
 	// More than half of the time to first token, from the schedule, was waiting
 	// for a slot at the client: more was asked for than the server can hold.

@@ -78,6 +78,7 @@ type Server struct {
 	BlockSize  []BlockSizeReader                                // one per server that can tell
 	Capacity   *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
 	Upload     func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	Anatomy    *Anatomy                                         // nil: the server does not tell where time goes
 	Work       *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck    KVCheck                                          // nil: delivered KV cannot be looked at
 	Weights    func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
@@ -100,6 +101,17 @@ type Work struct {
 	Probe    string // the probe whose snapshots it reads
 	Count    func(before, after Snapshot) Count
 	Expected func(prompt, cached, output int) float64 // of one request, in the same unit
+}
+
+// An Anatomy names the counters in which a server sums up, in seconds over all
+// requests, where the time to their first token went. An empty name is a part
+// that the server does not tell.
+type Anatomy struct {
+	Probe    string // the probe whose snapshots have them
+	Requests string // how many requests are in the sums
+	Queue    string // waiting to be scheduled
+	Prefill  string // from being scheduled to the first token
+	Load     string // waiting for KV from a cache; a part of Prefill
 }
 
 // A KVCheck compares the KV that a cache delivers with what the model computes

@@ -193,6 +193,9 @@ func (y *cycle) label() {
 	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {
 		y.result.Labels = append(y.result.Labels, row.NothingFromL2)
 	}
+	if y.result.Cold.Anatomy.disagrees() || y.result.Warm.Anatomy.disagrees() {
+		y.result.Labels = append(y.result.Labels, row.TimeDisagrees)
+	}
 	if y.result.Warm.Offered > 0 && (queueDominated(y.result.Cold.Timelines) || queueDominated(y.result.Warm.Timelines)) {
 		y.result.Labels = append(y.result.Labels, row.QueueDominated)
 	}

@@ -28,6 +28,7 @@ type Pass struct {
 	TierTokens   map[row.Tier]int // by tier, of rows that have tiers
 	PromptTokens int
 	Witnesses    []verdict.Line
+	Anatomy      *Anatomy // where the time to first token went; nil: not known
 	Findings     []row.Finding
 
 	record  artifact.Pass
@@ -109,6 +110,9 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		p.Findings = append(p.Findings, y.reconcile(&p, plan, before, after)...)
 		p.Findings = append(p.Findings, y.worked(&p, before, after)...)
 	}
+	if len(found) == 0 {
+		p.Anatomy = y.anatomy(p, before, after)
+	}
 	p.record = y.passRecord(&p, report, before, after)
 	if err := y.record.WritePass(phase, p.record); err != nil {
 		return p, err
@@ -179,7 +183,7 @@ func (c *Cell) passRecord(p *Pass, report load.Report, before, after map[string]
 		summary.OfferedReqPerS = &p.Offered
 	}
 	return artifact.Pass{
-		Summary: summary, Witnesses: p.Witnesses, HitRatios: ratios, Counters: counterDeltas(before, after),
+		Summary: summary, Anatomy: p.Anatomy, Witnesses: p.Witnesses, HitRatios: ratios, Counters: counterDeltas(before, after),
 		Expected: artifact.Expected{
 			Law: c.server.Law.Name, MinHitTokens: p.Expected.Total.Min, MaxHitTokens: p.Expected.Total.Max,
 			PromptTokens: p.PromptTokens,

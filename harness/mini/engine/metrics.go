@@ -26,6 +26,7 @@ type metrics struct {
 	prompt, cached, generation       prometheus.Counter
 	bySource, cachedBySource         *prometheus.CounterVec
 	success                          *prometheus.CounterVec
+	loading                          prometheus.Counter // seconds
 	promptTokens, generationTokens   prometheus.Observer
 	iterationTokens, prefillComputed prometheus.Observer
 	maxGeneration, paramN, paramMax  prometheus.Observer

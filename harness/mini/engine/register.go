@@ -61,6 +61,7 @@ func newMetrics(e *Engine) *metrics {
 	// Of the engine, not of the process: engines come and go inside one, and a
 	// reader takes a change for a restart.
 	plain.gauges("process_start_time_seconds", "Start time of the process since unix epoch in seconds.").WithLabelValues().Set(seconds(e.started))
+	m.loading = plain.counter("kvproof_kv_load_seconds", "Time that requests waited for KV from an external cache, from the lookup until it was there. The miniature engine's own.")
 	m.http = newHTTPMetrics(plain)
 	return m
 }

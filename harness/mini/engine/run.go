@@ -144,6 +144,8 @@ func (e *Engine) loadExternal(s *sequence) (found int, err error) {
 		e.metrics.lookedUp(len(s.prompt)-s.local, 0)
 		return 0, nil
 	}
+	started := time.Now()
+	defer func() { e.metrics.loading.Add(time.Since(started).Seconds()) }()
 	r := s.asked()
 	found, err = store.Lookup(s.ctx, r)
 	if err != nil {
