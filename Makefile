@@ -17,6 +17,10 @@ compare: ## what changed between two runs: OLD=results/a.txt NEW=results/b.txt
 	@cat "$${OLD#*=}" "$${NEW#*=}" >/dev/null # benchstat exits with 0 when a file is missing
 	go tool -modfile=tools/go.mod benchstat $(OLD) $(NEW)
 
+.PHONY: compare-client
+compare-client: ## this client and vllm bench serve against known truth: ARGS='-streams 64,256 -runs 3'
+	scripts/compare-client.sh $(ARGS)
+
 .PHONY: test
 test: ## all tests that need nothing but Go (junit in tests.xml)
 	go tool -modfile=tools/go.mod gotestsum --junitfile tests.xml -- ./...

@@ -30,6 +30,7 @@ import (
 
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/metric"
+	"github.com/kvproof/kvproof/harness/paced"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/run"
 )
@@ -51,6 +52,13 @@ const exitUsage = 2
 // ends what was started, and shows the results as a table. It returns the
 // process's exit code.
 func Main(m *testing.M) int {
+	if served, err := paced.Main(); served { // the other process of a benchmark of the client
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+			return 1
+		}
+		return 0
+	}
 	flag.Parse()
 	err := checkCommandLine()
 	var sel selection
@@ -83,7 +91,7 @@ func Main(m *testing.M) int {
 	}
 	code := m.Run()
 	code = max(code, s.end())
-	if benchmarksRun() && len(s.table) == 0 && s.cacheRuns == 0 && ctx.Err() == nil {
+	if benchmarksRun() && len(s.table) == 0 && s.cacheRuns == 0 && !s.measured && ctx.Err() == nil {
 		fmt.Printf("# nothing was measured: no benchmark matches -bench=%s\n", flagValue("test.bench"))
 		if s.settings.Require {
 			code = max(code, 1)
@@ -97,7 +105,7 @@ func Main(m *testing.M) int {
 }
 
 // otherVariables are KVPROOF_ variables that are no flags of the suite.
-var otherVariables = []string{"KVPROOF_CACHE", "KVPROOF_DOCTEST", "KVPROOF_HEALTHY", "KVPROOF_MUTANTS"}
+var otherVariables = []string{"KVPROOF_CACHE", paced.Variable, "KVPROOF_DOCTEST", "KVPROOF_HEALTHY", "KVPROOF_MUTANTS"}
 
 // checkCommandLine refuses what would be passed over in silence: words after
 // the flags, which end them, and variables that no flag has.
@@ -143,6 +151,7 @@ type session struct {
 	manifest  artifact.Manifest
 	table     []*tableRow
 	cacheRuns int         // valid runs of the cache-server benchmark
+	measured  bool        // something that is no cell
 	answers   run.Answers // of the baseline, for the other rows
 
 	controls       run.Controls // where equal inputs need not give equal bits

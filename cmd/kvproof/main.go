@@ -16,6 +16,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/kvproof/kvproof/harness/paced"
 )
 
 // Exit codes.
@@ -37,11 +39,23 @@ func commands() []command {
 		{"mini", "serve the miniature stack: an engine that really computes, and its store", runMini},
 		{"cachebench", "measure a cache server of LMCache, and compare every byte that comes back", runCacheBench},
 		{"replay", "ask again what a finding was about, and compare again", runReplay},
+		{"paced", "serve answers at times that are known, to measure a client against", runPaced},
+		{"client", "drive a server with the client that the benchmarks measure with", runClient},
+		{"compareclient", "measure that client and vllm bench serve side by side, against known truth", runCompareClient},
 		{"version", "print what this binary was built from", runVersion},
 	}
 }
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if served, err := paced.Main(); served { // started by compareclient
+		if err != nil {
+			say(os.Stderr, "kvproof: %v\n", err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
 
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	if len(args) == 0 {

@@ -11,7 +11,7 @@ import (
 // saying anything about the server.
 const coalescedLimit = 0.1
 
-// interTokenLatencies are the times between tokens, in nanoseconds, over all
+// InterTokenLatencies are the times between tokens, in nanoseconds, over all
 // requests. The tokens of a chunk share its gap equally, each counted once: a
 // chunk may hold several (speculative decoding, a stream interval). Chunks
 // that came in one network read are one chunk, for the gap of 0 between them
@@ -20,7 +20,7 @@ const coalescedLimit = 0.1
 // Not valid: more than a tenth of the chunks came together with another (a
 // proxy or a late client glued them), the tokens of a chunk after the first
 // are unknown, or no request has a second read.
-func interTokenLatencies(timelines []row.Timeline) (latencies []float64, valid bool) {
+func InterTokenLatencies(timelines []row.Timeline) (latencies []float64, valid bool) {
 	glued, following := 0, 0
 	for _, t := range timelines {
 		single := onePerChunk(t)

@@ -204,7 +204,7 @@ func TestInterTokenLatencies(t *testing.T) {
 		{"no request", nil, 0, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, valid := interTokenLatencies(c.timelines)
+			got, valid := InterTokenLatencies(c.timelines)
 			require.Equal(t, c.valid, valid)
 			require.Len(t, got, c.count)
 			if valid {
@@ -212,7 +212,7 @@ func TestInterTokenLatencies(t *testing.T) {
 			}
 		})
 	}
-	got, _ := interTokenLatencies([]row.Timeline{twoGlued})
+	got, _ := InterTokenLatencies([]row.Timeline{twoGlued})
 	require.Equal(t, []float64{10e6, 10e6, 10e6, 10e6}, got[17:21], "20 ms for two tokens")
 }
 

@@ -73,7 +73,7 @@ func (l *list) phase(phase string, p Pass) {
 	if p.Offered > 0 {
 		l.schedule(phase, ok, p.Offered)
 	}
-	if itl, valid := interTokenLatencies(ok); valid {
+	if itl, valid := InterTokenLatencies(ok); valid {
 		l.add(In(phase, P50ITL), Percentile(itl, 0.5))
 	}
 	if e2e := durations(ok, row.Timeline.E2E); len(e2e) > 0 {

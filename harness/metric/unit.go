@@ -47,13 +47,21 @@ const (
 
 // What is measured over a cycle.
 const (
-	ColdHit   = "cold-hit-%"
-	Hit       = "hit-%"
-	L1Hit     = "l1-hit-%"
-	L2Hit     = "l2-hit-%"
-	Match     = "match-%"
-	Upload    = "upload-ns"
-	ClientP99 = "client-p99-ns"
+	ColdHit = "cold-hit-%"
+	Hit     = "hit-%"
+	L1Hit   = "l1-hit-%"
+	L2Hit   = "l2-hit-%"
+	Match   = "match-%"
+	Upload  = "upload-ns"
+)
+
+// What is measured of the client itself.
+const (
+	ClientP50      = "client-p50-ns"
+	ClientP99      = "client-p99-ns"
+	ClientCPU      = "client-cpu-ns/ktok"
+	ClientRequests = "client-req/s"
+	ClientRSS      = "client-rss-bytes"
 )
 
 // In is the unit of a phase: In(Cold, P50TTFT) is "cold-p50-ttft-ns".
@@ -110,7 +118,11 @@ func Units() []Unit {
 		Unit{Name: L2Hit, Better: Higher, About: "share of the warm pass's prompt tokens that the cache server found on disk"},
 		Unit{Name: Match, Better: Higher, About: "share of the requests whose warm output is the cold output, token by token"},
 		Unit{Name: Upload, Better: Lower, About: "time to store the documents of a plan until all can be read, in rows that store them apart from requests"},
-		Unit{Name: ClientP99, Better: Lower, About: "99th percentile of the client's own error at this load"},
+		Unit{Name: ClientP50, Better: Lower, About: "the median of TTFT that the client reports less the one that the server had"},
+		Unit{Name: ClientP99, Better: Lower, About: "the 99th percentile of TTFT that the client reports less the one that the server had, from 100 requests on"},
+		Unit{Name: ClientCPU, Better: Lower, About: "CPU time of the client for a thousand tokens"},
+		Unit{Name: ClientRequests, Better: Higher, About: "requests per second of the client"},
+		Unit{Name: ClientRSS, Better: Lower, About: "peak resident memory of the process that the client is in"},
 	)
 	return append(units, cacheServerUnits()...)
 }

@@ -25,8 +25,10 @@ func BenchmarkRead(b *testing.B) {
 	const chunks = 64
 	stream := streamOf(chunks)
 	b.SetBytes(int64(len(stream)))
+	room := new(space)
+	b.ReportAllocs()
 	for b.Loop() {
-		record(bytes.NewReader(stream), func() (time.Time, int) { return nominalStart, 1 }, func(time.Duration) {})
+		record(bytes.NewReader(stream), room, func() (time.Time, int) { return nominalStart, 1 }, func(time.Duration) {})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/chunks, "ns/chunk")
 }
@@ -35,7 +37,7 @@ func BenchmarkRead(b *testing.B) {
 // next request.
 func BenchmarkDecode(b *testing.B) {
 	const chunks = 64
-	rec := record(bytes.NewReader(streamOf(chunks)), func() (time.Time, int) { return nominalStart, 1 }, func(time.Duration) {})
+	rec := record(bytes.NewReader(streamOf(chunks)), new(space), func() (time.Time, int) { return nominalStart, 1 }, func(time.Duration) {})
 	b.ReportAllocs()
 	for b.Loop() {
 		t := row.Timeline{}

@@ -89,7 +89,7 @@ func play(parts [][]byte, end error, at func(read int) time.Time) row.Timeline {
 	t := row.Timeline{HTTP: 200, Sent: nominalStart}
 	source := &pieces{parts: slices.Clone(parts), err: end}
 	reads := 0
-	rec := record(source, func() (time.Time, int) {
+	rec := record(source, new(space), func() (time.Time, int) {
 		reads++
 		return at(reads), reads
 	}, func(time.Duration) {})

@@ -67,15 +67,19 @@ type logprobs struct {
 	} `json:"content"`
 }
 
-// decode reads one event. An error answer comes as a *ServerError; any other
+// decode reads one event; what it returns is valid until fast reads another.
+// An error answer comes as a *ServerError; any other
 // error means that the bytes are not the protocol.
-func decode(event Event) (payload, error) {
-	var p payload
+func decode(event Event, fast *fastReader) (payload, error) {
 	if event.Name == "error" {
-		return p, parseError(0, event.Data)
+		return payload{}, parseError(0, event.Data)
 	}
-	if err := json.Unmarshal(event.Data, &p); err != nil {
-		return payload{}, err
+	p, ok := fast.read(event.Data)
+	if !ok {
+		p = payload{}
+		if err := json.Unmarshal(event.Data, &p); err != nil {
+			return payload{}, err
+		}
 	}
 	if (len(p.Error) > 0 && !bytes.Equal(p.Error, []byte("null"))) || p.Object == "error" {
 		return payload{}, parseError(0, event.Data)

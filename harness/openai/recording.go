@@ -27,23 +27,43 @@ const doneWait = time.Second
 // maxHead is how much of a body without events is kept, in bytes.
 const maxHead = maxMessage
 
-// buffers are for reading; events own their bytes.
-var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+// A space is what a recording is written into. Between two reads of a stream
+// nothing is allocated once a space has grown to the size of an answer: what the
+// collector does then delays the reads of all streams.
+type space struct {
+	read   [readSize]byte
+	text   []byte
+	events []Event
+}
 
-// record reads a body to its end. It calls hurry when only the end itself is
-// left to come.
-func record(body io.Reader, stamp func() (time.Time, int), hurry func(time.Duration)) recording {
-	buf := buffers.Get().(*[readSize]byte)
-	defer buffers.Put(buf)
+var spaces = sync.Pool{New: func() any { return new(space) }}
+
+// maxRoom is the largest text, in bytes, that a space keeps for the next answer.
+const maxRoom = 1 << 20
+
+// release gives a space back; nothing of what it holds may be used any more.
+func (s *space) release() {
+	if cap(s.text) > maxRoom {
+		s.text = nil
+	}
+	spaces.Put(s)
+}
+
+// record reads a body to its end, into room, which holds what is returned. It
+// calls hurry when only the end itself is left to come.
+func record(body io.Reader, room *space, stamp func() (time.Time, int), hurry func(time.Duration)) recording {
 	head := &headReader{Reader: body}
-	var rec recording
-	reader := newReader(head, buf[:], func() (time.Time, int) {
+	rec := recording{events: room.events[:0]}
+	defer func() { room.events = rec.events }()
+	reader := newReader(head, room.read[:], func() (time.Time, int) {
 		at, read := stamp()
 		if rec.firstByte.IsZero() {
 			rec.firstByte = at
 		}
 		return at, read
 	})
+	reader.text = room.text[:0]
+	defer func() { room.text = reader.text }()
 	for {
 		event, err := reader.Next()
 		switch {
@@ -64,6 +84,7 @@ func record(body io.Reader, stamp func() (time.Time, int), hurry func(time.Durat
 			hurry(doneWait)
 		default:
 			rec.events = append(rec.events, event)
+			head.enough = true
 		}
 	}
 }
@@ -71,12 +92,13 @@ func record(body io.Reader, stamp func() (time.Time, int), hurry func(time.Durat
 // A headReader keeps the beginning of what passes through it.
 type headReader struct {
 	io.Reader
-	kept []byte
+	kept   []byte
+	enough bool // nobody will ask for more
 }
 
 func (r *headReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if room := maxHead - len(r.kept); room > 0 {
+	if room := maxHead - len(r.kept); room > 0 && !r.enough {
 		r.kept = append(r.kept, p[:min(n, room)]...)
 	}
 	return n, err

@@ -43,13 +43,14 @@ type Reader struct {
 	skipLF  bool   // the last line ended with CR
 	name    string
 	id      string
-	data    []byte
+	text    []byte // holds the data of all events, one after the other
+	start   int    // of the data of the next one
 	hasData bool
 }
 
 // readSize is that of the transport's buffer, so that one read of the body
 // empties it.
-const readSize = 64 << 10
+const readSize = 8 << 10
 
 // maxEmptyReads in a row, without bytes and without an error, end the stream.
 const maxEmptyReads = 100
@@ -72,7 +73,7 @@ func newReader(src io.Reader, buf []byte, stamp func() (time.Time, int)) *Reader
 	return &Reader{src: src, stamp: stamp, buf: buf}
 }
 
-// Next returns the next event. Its Data is the caller's. The error is that of
+// Next returns the next event. Its Data stays as it is. The error is that of
 // the source, io.EOF at a proper end; all events before it come first.
 func (r *Reader) Next() (Event, error) {
 	for {
@@ -107,7 +108,7 @@ func (r *Reader) fill() {
 
 // Held is the number of bytes that came after the last dispatched event: at
 // the end of the stream, those of an event that was cut.
-func (r *Reader) Held() int { return len(r.line) + len(r.data) }
+func (r *Reader) Held() int { return len(r.line) + len(r.text) - r.start }
 
 // scan moves bytes into the line and reports whether it is complete.
 func (r *Reader) scan() bool {
@@ -148,10 +149,10 @@ func (r *Reader) finishLine() (Event, bool) {
 	switch string(field) { // an empty field is a comment
 	case "data":
 		if r.hasData {
-			r.data = append(r.data, '\n')
+			r.text = append(r.text, '\n')
 		}
 		r.hasData = true
-		r.data = append(r.data, value...)
+		r.text = append(r.text, value...)
 	case "event":
 		r.name = string(value)
 	case "id":
@@ -163,8 +164,8 @@ func (r *Reader) finishLine() (Event, bool) {
 }
 
 func (r *Reader) dispatch() (Event, bool) {
-	event := Event{Name: r.name, ID: r.id, Data: r.data, At: r.at, Read: r.read}
+	event := Event{Name: r.name, ID: r.id, Data: r.text[r.start:len(r.text):len(r.text)], At: r.at, Read: r.read}
 	had := r.hasData
-	r.name, r.data, r.hasData = "", nil, false
+	r.name, r.start, r.hasData = "", len(r.text), false
 	return event, had
 }

@@ -58,7 +58,9 @@ func (c *Client) stream(parent context.Context, path, id string, body any) row.T
 		}
 		return t
 	}
-	rec := record(source, conn.stamp, dog.hurry)
+	room := spaces.Get().(*space)
+	defer room.release()
+	rec := record(source, room, conn.stamp, dog.hurry)
 	fill(&t, rec)
 	if len(rec.head) > 0 && !isEventStream(res.Header) {
 		t.Status = row.StreamError

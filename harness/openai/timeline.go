@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -23,11 +24,14 @@ func fill(t *row.Timeline, rec recording) {
 	t.FirstByte, t.End = rec.firstByte, rec.end
 	var b builder
 	var failure error
+	t.Chunks, t.Tokens = make([]row.Chunk, 0, len(rec.events)), make([]int32, 0, len(rec.events))
+	fast := fastReaders.Get().(*fastReader)
+	defer fastReaders.Put(fast)
 	for i, event := range rec.events {
 		if len(bytes.TrimSpace(event.Data)) == 0 {
 			continue // a keep-alive
 		}
-		p, err := decode(event)
+		p, err := decode(event, fast)
 		if err == nil {
 			err = b.add(t, event, p)
 		}
@@ -47,6 +51,8 @@ func fill(t *row.Timeline, rec recording) {
 		t.Warnings = warnings(t, rec)
 	}
 }
+
+var fastReaders = sync.Pool{New: func() any { return new(fastReader) }}
 
 // describe names the event, unless the server itself says what is wrong.
 func describe(index int, event Event, err error) error {

@@ -44,6 +44,5 @@ func newTransport(concurrency int, connect time.Duration) *http.Transport {
 		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true,
 		ReadBufferSize:      readSize,
-		WriteBufferSize:     readSize,
 	}
 }

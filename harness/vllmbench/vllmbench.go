@@ -142,7 +142,7 @@ func (c Client) Run(ctx context.Context, seed uint64, dir, phase string) (Result
 	fmt.Fprintf(c.Log, "[bench] run: %s %s\n", c.Executable, quoted(args))
 	var last tail
 	cmd := exec.CommandContext(ctx, c.Executable, args...)
-	cmd.Env = c.environment()
+	cmd.Env = c.Environment()
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(c.Log, &last), io.MultiWriter(c.Log, &last)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -164,8 +164,8 @@ func (c Client) Run(ctx context.Context, seed uint64, dir, phase string) (Result
 	return result, nil
 }
 
-// environment keeps the client off the network and away from proxies.
-func (c Client) environment() []string {
+// Environment keeps the client off the network and away from proxies.
+func (c Config) Environment() []string {
 	env := append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1")
 	if u, err := url.Parse(c.URL); err == nil {
 		env = append(env, "NO_PROXY="+u.Hostname(), "no_proxy="+u.Hostname())
