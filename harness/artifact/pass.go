@@ -61,6 +61,7 @@ type Summary struct {
 	UploadedDocuments int      `json:"uploaded_documents,omitempty"`        // before the pass
 	UploadMS          *float64 `json:"upload_ms,omitempty"`
 	PeakInFlight      int      `json:"peak_in_flight"`
+	Occupancy         *float64 `json:"littles_law_ratio"`   // null in an open loop
 	UsageCachedTokens *int     `json:"usage_cached_tokens"` // null if any request did not say
 }
 
@@ -100,6 +101,17 @@ func Summarize(timelines []row.Timeline, elapsed time.Duration, peak int) Summar
 	}
 	s.RequestsElapsed = s.PhaseElapsed
 	return s
+}
+
+// Occupy fills in the share of the requests that may be in flight which were,
+// by Little's law: mean latency times requests, over elapsed time times
+// concurrency. A closed loop over many requests comes to 0.9 to 1.0; above that
+// latency and elapsed time cannot both be right.
+func (s *Summary) Occupy(concurrency int) {
+	if s.LatencyMean == nil || s.PhaseElapsed == nil || *s.PhaseElapsed <= 0 || concurrency < 1 || s.NumErrors > 0 {
+		return // what failed has no latency, and took its time
+	}
+	s.Occupancy = finite(*s.LatencyMean * float64(s.NumRequests) / (*s.PhaseElapsed * float64(min(concurrency, s.NumRequests))))
 }
 
 // Moved lists the series that changed between two snapshots, with the change

@@ -55,6 +55,22 @@ func TestAnswersContained(t *testing.T) {
 	}
 }
 
+func TestOccupancy(t *testing.T) {
+	latency, elapsed := 5170.55, 67170.0 // of a published run of 200 requests, 16 in flight
+	s := artifact.Summary{NumRequests: 200, LatencyMean: &latency, PhaseElapsed: &elapsed}
+	s.Occupy(16)
+	require.InDelta(t, 0.962, *s.Occupancy, 1e-3)
+	s = artifact.Summary{NumRequests: 2, LatencyMean: &elapsed, PhaseElapsed: &elapsed}
+	s.Occupy(16)
+	require.InDelta(t, 1, *s.Occupancy, 1e-12, "no more in flight than there are requests")
+	s = artifact.Summary{NumRequests: 2, NumErrors: 1, LatencyMean: &elapsed, PhaseElapsed: &elapsed}
+	s.Occupy(16)
+	require.Nil(t, s.Occupancy)
+	s = artifact.Summary{NumRequests: 2, PhaseElapsed: &elapsed}
+	s.Occupy(16)
+	require.Nil(t, s.Occupancy, "unknown, not 0")
+}
+
 func TestConsole(t *testing.T) {
 	ttft, rate := 12.345678, 0.5
 	var b strings.Builder

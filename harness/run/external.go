@@ -208,6 +208,9 @@ func sharedHits(law fixtures.Law, prompt, shared int) int {
 
 func (y *cycle) loadedRecord(p *Pass, summary artifact.Summary, before, after map[string]row.Snapshot) (artifact.Pass, artifact.PhaseMetrics) {
 	metrics, ratios := Metrics(before, after)
+	if y.config.Arrivals == nil {
+		summary.Occupy(y.config.Concurrency)
+	}
 	summary.BackendHitRate = ratios.BackendServerCacheHitRate
 	summary.ExternalHitRate = ratios.Candidates["vllm_external_prefix"].Rate
 	return artifact.Pass{

@@ -177,6 +177,9 @@ func (c *Cell) passRecord(p *Pass, report load.Report, before, after map[string]
 	metrics, ratios := Metrics(before, after)
 	p.metrics = metrics
 	summary := artifact.Summarize(p.Timelines, p.Elapsed, report.Peak)
+	if p.Offered == 0 {
+		summary.Occupy(c.config.Concurrency)
+	}
 	summary.BackendHitRate = ratios.BackendServerCacheHitRate
 	summary.ExternalHitRate = ratios.Candidates["vllm_external_prefix"].Rate
 	if p.Offered > 0 && !math.IsInf(p.Offered, 1) {
