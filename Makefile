@@ -46,6 +46,10 @@ setup-lmcache: ## install LMCache's server, for -tags lmcache (minutes, 5 GB)
 lmcache: ## the tests against real LMCache servers; make setup-lmcache installs them
 	go -C bench_test test -count=1 -tags lmcache -run RealCacheServer -stack=mini -require
 
+.PHONY: compare-lmcache-bench
+compare-lmcache-bench: ## LMCache's own benchmark client and ours, side by side on one server (minutes)
+	go run ./scripts/comparelmcache $(ARGS)
+
 .PHONY: healthy
 healthy: ## a hundred runs in which nothing is wrong, and nothing may be found
 	KVPROOF_HEALTHY=100 go test ./bench_test -run '^TestHealthy$$' -timeout 30m -blocksize=32

@@ -176,6 +176,7 @@ func cacheBenchConfig(args []string, help io.Writer) (*cacheBench, error) {
 	salt := flags.String("salt", "random", "cache salt; a random one makes every run cold")
 	flags.Uint64Var(&b.Seed, "seed", 42, "decides the bytes of the KV")
 	patience := flags.Float64("timeout", 10, "seconds for one call, and for a store to become visible")
+	flags.BoolVar(&b.Limit, "copy-limit", false, "measure after the run how fast this machine copies as many bytes as a request has")
 	flags.StringVar(&b.format, "format", "terminal", "of the summary: terminal or json")
 	flags.StringVar(&b.output, "output", "", "file that gets the summary, too")
 	flags.StringVar(&b.samples, "samples", "", "file that gets every timed operation, a line of JSON each")

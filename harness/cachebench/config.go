@@ -80,6 +80,7 @@ type Config struct {
 	Model    string        // in the keys
 	Salt     string        // cache salt: with a fresh one everything is cold
 	Seed     uint64        // of the content
+	Limit    bool          // measure, after the run, how fast this machine copies as many bytes as a request has
 	Patience time.Duration // for one call, and for a store to become visible; 0: 10 s
 
 	GPU       bool                                           // KV on a GPU

@@ -62,6 +62,7 @@ type Result struct {
 	Hit, Asked  int // tokens in warm lookups
 	Wall        time.Duration
 	Startup     time.Duration // connecting and registering
+	CopyLimit   float64       // bytes a second that this machine copies at best; 0: not measured
 	MemoryGrew  int64         // bytes of the server's resident memory; 0 where it does not say
 	Findings    []row.Finding
 	Unsafe      []string // why the server should be restarted before it is used again

@@ -96,6 +96,9 @@ func (r *runner) measure(ctx context.Context) error {
 		err = r.onClients(cancel, func(c *client) error { return c.readBack(calls) })
 	}
 	r.strays()
+	if config := r.config; config.Limit && err == nil {
+		r.record.result.CopyLimit = lmcmp.CopyLimit(config.blocks(r.server) * config.Shape.BlockSize() * config.Shape.TokenBytes())
+	}
 	return errors.Join(err, r.lookAgain(calls, before))
 }
 

@@ -132,6 +132,9 @@ func (r *Result) throughput() Section {
 	if v := r.Throughput(WarmRetrieve); v > 0 {
 		s.Entries = append(s.Entries, Entry{"retrieve_gb_s", "Retrieve (GB/s)", round(v / 1e9)})
 	}
+	if r.CopyLimit > 0 {
+		s.Entries = append(s.Entries, Entry{"copy_limit_gb_s", "Copy limit of this machine (GB/s)", round(r.CopyLimit / 1e9)})
+	}
 	if touch := r.firstTouch(); touch > 0 {
 		s.Entries = append(s.Entries, Entry{"first_touch_s", "First touch of the pool (s)", round(touch.Seconds())})
 	}

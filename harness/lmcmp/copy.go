@@ -15,6 +15,9 @@ const (
 	maxCopiers = 4
 )
 
+// copiers is how many cores copy.
+func copiers() int { return min(runtime.GOMAXPROCS(0), maxCopiers) }
+
 // copySpans copies all of them, on several cores where there is enough. One
 // core of a server moves about 10 GB/s in pieces of up to 512 KiB, which is
 // what a chunk's layers are; two reach twice that.
@@ -23,7 +26,7 @@ func copySpans(spans []span) int {
 	for _, s := range spans {
 		total += len(s.to)
 	}
-	copiers := min(runtime.GOMAXPROCS(0), maxCopiers, len(spans))
+	copiers := min(copiers(), len(spans))
 	if total < parallelFrom || copiers < 2 {
 		for _, s := range spans {
 			copy(s.to, s.from)

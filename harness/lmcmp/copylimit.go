@@ -1,0 +1,31 @@
+package lmcmp
+
+import (
+	"slices"
+	"time"
+)
+
+// CopyLimit is how many bytes a second this machine copies between two buffers
+// of that many bytes: in one contiguous piece for each core that a transfer
+// uses, the median of some tries. It is what the copying part of an
+// engine_driven transfer can reach at best.
+func CopyLimit(bytes int) float64 {
+	const tries = 21
+	from, to := make([]byte, bytes), make([]byte, bytes)
+	poison(from)
+	poison(to) // no page is touched for the first time while the clock runs
+	n := min(copiers(), max(1, bytes/parallelFrom))
+	pieces := make([]span, n)
+	for i := range pieces {
+		begin, end := i*bytes/n, (i+1)*bytes/n
+		pieces[i] = span{to[begin:end], from[begin:end]}
+	}
+	took := make([]time.Duration, tries)
+	for i := range took {
+		start := time.Now()
+		copySpans(pieces)
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	return float64(bytes) / took[tries/2].Seconds()
+}
