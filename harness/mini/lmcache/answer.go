@@ -28,6 +28,8 @@ func (s *Server) answer(r wire.Request) (any, error) {
 		return s.consume(r.RequestID), nil
 	case *wire.WaitPrefetchStatus:
 		return s.consume(r.RequestID), nil
+	case *wire.QueryLookupHits:
+		return s.peek(r.RequestID), nil
 	case *wire.FreeLookupLocks:
 		return nil, s.freeLocks(r)
 	case *wire.EndSession:

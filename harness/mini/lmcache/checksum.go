@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A checksumRequest is the body of POST /cache/checksums.
@@ -34,7 +35,8 @@ func (s *Server) checksums(w http.ResponseWriter, r *http.Request) {
 func (s *Server) oldChecksums(w http.ResponseWriter, r *http.Request) {
 	var q checksumRequest
 	query := r.URL.Query()
-	err := json.Unmarshal([]byte(query.Get("block_ids")), &q.BlockIDs)
+	var err error
+	q.BlockIDs, err = blockList(query.Get("block_ids"))
 	for _, number := range []struct {
 		name string
 		into *int
@@ -51,6 +53,34 @@ func (s *Server) oldChecksums(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.writeChecksums(w, q)
+}
+
+// blockList reads ids in the form of those releases: 1,2,[9,12],17, where
+// brackets hold the first and the last of a range.
+func blockList(text string) ([]int, error) {
+	var ids []int
+	for text != "" {
+		item, rest, _ := strings.Cut(text, ",")
+		first, isRange := strings.CutPrefix(item, "[")
+		last := first
+		if isRange {
+			var closed bool
+			if last, rest, closed = strings.Cut(rest, "]"); !closed {
+				return nil, fmt.Errorf("block ids %q: a range is not closed", text)
+			}
+			rest = strings.TrimPrefix(rest, ",")
+		}
+		from, err := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err != nil || err2 != nil || to < from || to-from > 1<<20 {
+			return nil, fmt.Errorf("block ids %q: want numbers and [first,last]", text)
+		}
+		for id := from; id <= to; id++ {
+			ids = append(ids, id)
+		}
+		text = rest
+	}
+	return ids, nil
 }
 
 func (s *Server) writeChecksums(w http.ResponseWriter, q checksumRequest) {

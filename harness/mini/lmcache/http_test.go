@@ -156,7 +156,7 @@ func TestChecksumsOfBfloat16(t *testing.T) {
 	var answer struct {
 		Checksums []string `json:"chunk_checksums"`
 	}
-	code, _ := get(t, s.URL()+"/kvcache/check?block_ids=[0]&chunk_size=1&instance_id=1&layerwise=false", &answer)
+	code, _ := get(t, s.URL()+"/kvcache/check?block_ids=0&chunk_size=1&instance_id=1&layerwise=false", &answer)
 	require.Equal(t, http.StatusOK, code)
 	want := md5.Sum([]byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0})
 	require.Equal(t, []string{hex.EncodeToString(want[:])}, answer.Checksums)

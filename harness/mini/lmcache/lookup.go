@@ -132,6 +132,16 @@ func (s *Server) consume(request string) int {
 	return l.chunks
 }
 
+// peek is the result of a lookup, which stays; 0 where there is none.
+func (s *Server) peek(request string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lookups[request]; l != nil {
+		return l.chunks
+	}
+	return 0
+}
+
 // freeLocks takes back what a lookup has locked of a range.
 func (s *Server) freeLocks(r *wire.FreeLookupLocks) error {
 	k := &r.Key
