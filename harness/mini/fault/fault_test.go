@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,10 +84,3 @@ func nano(t *testing.T) *model.Model {
 	require.NoError(t, err)
 	return m
 }
-
-// How long a condition may take to become true, far above what it needs, and
-// how often it is looked at.
-const (
-	waitLimit = 10 * time.Second
-	poll      = time.Millisecond
-)
