@@ -20,7 +20,7 @@ const inexactProofRequests = 8
 // engine alone, with its own prefix cache, and all of them in one go: a GPU
 // seldom has room for two engines.
 func (s *session) ensureControls() error {
-	if s.selection.exact {
+	if s.selection.exact || s.selection.control == nil {
 		return nil
 	}
 	s.controlling.Do(func() { s.controlFailure = s.runControls() })

@@ -14,6 +14,7 @@ import (
 // case, e.g. KVPROOF_BLOCKSIZE), which beats the default.
 type Settings struct {
 	Backend     string
+	RowFile     string
 	Stack       string
 	Engine      string
 	BlockSize   int
@@ -65,6 +66,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own := flag.NewFlagSet("suite", flag.ContinueOnError)
 	s := &Settings{own: own, all: flags}
 	own.StringVar(&s.Backend, "backend", "all", "rows to run: all, or a comma list of "+strings.Join(rowNames(), ", "))
+	own.StringVar(&s.RowFile, "rowfile", "", "TOML files that describe rows of yours, a comma list; without -backend they run alone")
 	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process) or process (a local executable), for all or as engine=process,lmcache=process")
 	own.StringVar(&s.Engine, "engine", engine, "which engine a -stack other than mini runs: "+strings.Join(recipe.Engines(), ", "))
 	own.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")

@@ -57,14 +57,20 @@ func (s *Settings) resolve() (selection, error) {
 		wrong("stack", s.Stack, "%w", err)
 		return sel, errors.Join(errs...)
 	}
+	files, err := s.readRowFiles()
+	if err != nil {
+		wrong("rowfile", s.RowFile, "%w", err)
+	}
+	if len(files) > 0 && !s.given()["backend"] {
+		s.Stack = string(recipe.Process)
+		stack = recipe.Stack{Engine: recipe.Process, LMCache: recipe.Process, DaseR: recipe.Process}
+	}
 	s.byStack(stack)
 	sel.stack = stack
-	builder, model := s.deploy(stack, wrong)
+	builder, model := s.deploy(stack, files, wrong)
 	sel.model = model
-	if sel.rows, sel.missing, err = recipe.Select(s.Backend, builder); err != nil {
-		wrong("backend", s.Backend, "%w", err)
-	}
-	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact {
+	s.selectRows(&sel, builder, files, wrong)
+	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact && len(files) == 0 { // a row of a file is its own control
 		if sel.control, err = engineAlone(builder); err != nil {
 			wrong("model", s.Model, "%w", err)
 		}

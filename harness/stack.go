@@ -21,11 +21,17 @@ var sizes = map[recipe.Kind]map[string]string{
 	recipe.Process: {"requests": "16", "concurrency": "4", "inputlen": "1024", "outputlen": "64", "model": "tiny"},
 }
 
+// given are the flags that somebody has set.
+func (s *Settings) given() map[string]bool {
+	given := make(map[string]bool)
+	s.all.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return given
+}
+
 // byStack sets the defaults that depend on the stack, of flags that nobody has
 // given.
 func (s *Settings) byStack(stack recipe.Stack) {
-	given := make(map[string]bool)
-	s.all.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	given := s.given()
 	for name, value := range sizes[stack.Engine] {
 		if !given[name] {
 			if err := s.own.Set(name, value); err != nil {
@@ -35,8 +41,44 @@ func (s *Settings) byStack(stack recipe.Stack) {
 	}
 }
 
+// readRowFiles reads the files of -rowfile.
+func (s *Settings) readRowFiles() (files []recipe.File, err error) {
+	if s.RowFile == "" {
+		return nil, nil
+	}
+	for path := range strings.SplitSeq(s.RowFile, ",") {
+		f, err := recipe.ReadFile(strings.TrimSpace(path))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// selectRows are the rows of -backend and those of the files.
+func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) {
+	var err error
+	if len(files) == 0 || s.given()["backend"] {
+		if sel.rows, sel.missing, err = recipe.Select(s.Backend, builder); err != nil {
+			wrong("backend", s.Backend, "%w", err)
+		}
+	}
+	for _, f := range files {
+		deployment, real := builder.(recipe.Deployment)
+		switch {
+		case !real:
+			wrong("rowfile", s.RowFile, "its rows are of real engines, those of -backend=%s of the miniature one; add -stack=engine=process, or leave -backend out", s.Backend)
+		case slices.ContainsFunc(sel.rows, func(r row.Row) bool { return r.Name() == f.Row }):
+			wrong("rowfile", s.RowFile, "row %s is there already: give yours another name", f.Row)
+		default:
+			sel.rows = append(sel.rows, deployment.Row(f))
+		}
+	}
+}
+
 // deploy says who makes the rows of a stack, and of which model.
-func (s *Settings) deploy(stack recipe.Stack, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
+func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
 	switch stack.Engine {
 	case recipe.InProcess:
 		if stack.LMCache != recipe.InProcess || stack.DaseR != recipe.InProcess {
@@ -63,6 +105,9 @@ func (s *Settings) deploy(stack recipe.Stack, wrong func(flag string, value any,
 	model, err := recipe.RealModel(s.Model)
 	if err != nil {
 		wrong("model", s.Model, "%w", err)
+	}
+	if model, err = model.Of(files); err != nil {
+		wrong("rowfile", s.RowFile, "%w", err)
 	}
 	if s.ContextLen == 0 { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)

@@ -153,14 +153,16 @@ func (r deployedRow) Start(ctx context.Context, env row.Env) (*row.Server, error
 
 // deployed is what was started for a row.
 type deployed struct {
-	row      deployedRow
-	env      row.Env
-	dir      string
-	launcher *launch.Launcher
-	services []*launch.Service
-	urls     map[string]string // of the services' HTTP sides
-	metrics  map[string]string
-	argv     map[string]string
+	row       deployedRow
+	env       row.Env
+	dir       string
+	launcher  *launch.Launcher
+	mu        sync.Mutex
+	services  []*launch.Service
+	processes []launch.Process  // what they are, by the same index
+	urls      map[string]string // of the services' HTTP sides
+	metrics   map[string]string
+	argv      map[string]string
 }
 
 func (d *deployed) start(ctx context.Context) (*row.Server, error) {
@@ -229,7 +231,31 @@ func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variabl
 	if err != nil {
 		return err
 	}
-	d.services = append(d.services, service)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.services, d.processes = append(d.services, service), append(d.processes, p)
+	return nil
+}
+
+// restart ends a service as a crash would, and starts it again.
+func (d *deployed) restart(ctx context.Context, name string) error {
+	d.mu.Lock()
+	i := slices.IndexFunc(d.services, func(s *launch.Service) bool { return s.Name == name })
+	d.mu.Unlock()
+	if i < 0 {
+		return fmt.Errorf("restarting %s: row %s has no such service", name, d.row.name)
+	}
+	d.services[i].Kill()
+	if err := d.services[i].Stop(ctx); err != nil {
+		return fmt.Errorf("restarting %s: %w", name, err)
+	}
+	service, err := d.launcher.Start(ctx, d.processes[i])
+	if err != nil {
+		return fmt.Errorf("restarting %s: %w", name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.services[i] = service
 	return nil
 }
 
@@ -244,6 +270,8 @@ func (d *deployed) logs() string {
 
 // died is the first service that ended by itself; nil: all run.
 func (d *deployed) died() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, s := range d.services {
 		if err := s.Err(); err != nil {
 			return err

@@ -22,17 +22,27 @@ type File struct {
 	About    string        `toml:"about"`
 	Reuse    string        `toml:"reuse"` // reuse_mode of the manifest: none, prefix, chunk
 	Features []row.Feature `toml:"features"`
-	Exact    bool          `toml:"exact"`    // equal inputs give equal bits, whatever the batch
-	Rounding float64       `toml:"rounding"` // logprobs that are no further apart are equal, in nats
-	Law      string        `toml:"law"`      // of usage
-	Skip     string        `toml:"skip"`     // how a request skips the cache: cache_prompt; empty: it cannot
+	Exact    bool          `toml:"exact"`      // equal inputs give equal bits, whatever the batch
+	Rounding float64       `toml:"rounding"`   // logprobs that are no further apart are equal, in nats
+	Law      string        `toml:"law"`        // of usage
+	Blocks   string        `toml:"block-size"` // where the engine tells it: cache_config_info (the default), none
+	Skip     string        `toml:"skip"`       // how a request skips the cache: cache_prompt; empty: it cannot
 
+	Model  *ModelFile `toml:"model"` // of an engine that brings its own; nil: that of -model
 	Cold   ColdFile   `toml:"cold"`
 	Settle SettleFile `toml:"settle"`
 
 	KVTransferConfig map[string]any `toml:"kv-transfer-config"`
 	Services         []ServiceFile  `toml:"service"` // in the order in which they start
 	Witnesses        []WitnessFile  `toml:"witness"`
+}
+
+// A ModelFile is the model of an engine that brings its own.
+type ModelFile struct {
+	Name       string `toml:"name"`    // as the engine's API names it
+	Context    int    `toml:"context"` // tokens
+	Vocab      int    `toml:"vocab"`
+	TokenBytes int    `toml:"kv-bytes-per-token"` // 0: unknown, and with it the witness of bytes
 }
 
 // A ColdFile says how the cache of a row becomes empty.
@@ -159,6 +169,10 @@ func (f File) check() error {
 	has := func(feature row.Feature) bool { return slices.Contains(f.Features, feature) }
 	if has(row.Reset) != (f.Cold.How != "nothing" && f.Cold.How != "fresh") {
 		wrong("the feature reset and cold.how = %q contradict each other: reset is for what is emptied and proved to be", f.Cold.How)
+	}
+	oneOf("block-size", f.Blocks, "", "cache_config_info", "none")
+	if m := f.Model; m != nil && (m.Name == "" || m.Context <= 0 || m.Vocab <= 0 || m.TokenBytes < 0) {
+		wrong("model needs a name, and a positive context and vocab")
 	}
 	oneOf("skip", f.Skip, "", "cache_prompt")
 	if has(row.SkipReuse) != (f.Skip != "") {

@@ -2,7 +2,9 @@ package recipe
 
 import (
 	"io/fs"
+	"os"
 	"path"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -161,4 +163,22 @@ func TestRealModel(t *testing.T) {
 	require.Equal(t, m, read, "what is known without the files is what they say")
 	_, err = RealModel("no/such/model")
 	require.ErrorContains(t, err, "want tiny, or a directory with a model in Hugging Face's layout")
+}
+
+// Every key, law and feature of a file stands in its reference.
+func TestTheReferenceIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../docs/backends.md")
+	require.NoError(t, err)
+	words := lawNames()
+	for _, feature := range fileFeatures {
+		words = append(words, string(feature))
+	}
+	for _, table := range []any{File{}, ModelFile{}, ColdFile{}, SettleFile{}, ServiceFile{}, WitnessFile{}} {
+		for field := range reflect.TypeOf(table).Fields() {
+			words = append(words, field.Tag.Get("toml"))
+		}
+	}
+	for _, word := range words {
+		require.Contains(t, string(page), "`"+word+"`")
+	}
 }

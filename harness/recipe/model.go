@@ -17,6 +17,31 @@ type Model struct {
 	Context int    // tokens that it was made for
 	Vocab   int
 	Facts   fixtures.ModelFacts
+
+	Sizeless bool // nobody says how large its KV is; the facts are a guess then
+}
+
+// model is the model that an engine brings.
+func (m ModelFile) model() Model {
+	half := max(1, m.TokenBytes/2) // K and V
+	return Model{
+		Name: m.Name, Context: m.Context, Vocab: m.Vocab, Sizeless: m.TokenBytes == 0,
+		Facts: fixtures.ModelFacts{KVHeads: 1, HeadDim: half, Layers: 1, DTypeBytes: 1},
+	}
+}
+
+// Of is the model of a run that has these row files: theirs, where they bring
+// one, else the one that was asked for.
+func (m Model) Of(files []File) (Model, error) {
+	for i, f := range files {
+		switch {
+		case f.Model == nil && i > 0 && files[i-1].Model != nil, f.Model != nil && i > 0 && (files[i-1].Model == nil || *files[i-1].Model != *f.Model):
+			return Model{}, fmt.Errorf("rows %s and %s have different models, and answers of two models say nothing about a cache", files[i-1].Row, f.Row)
+		case f.Model != nil:
+			m = f.Model.model()
+		}
+	}
+	return m, nil
 }
 
 // RealModel is the model of an engine that is not the miniature one: tiny,

@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/kvproof/kvproof/harness/openai"
@@ -17,18 +18,20 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	m := d.row.deployment.Model
 	e := Endpoints{
 		Engine: d.urls[engineProbe], Metrics: d.metrics[engineProbe], Model: m.Name, Context: m.Context, Vocab: m.Vocab,
-		Blockless: d.row.deployment.Engine == "llamacpp",
-		Facts:     map[string]string{"stack": string(Process), "model": m.Name},
-		SlotDir:   d.dir + "/slots", Died: d.died, Close: d.close,
+		Blockless: d.row.file.Blocks == "none",
+		Facts:     map[string]string{"stack": string(Process), "model": m.Name, "dir": d.dir},
+		SlotDir:   filepath.Join(d.dir, "slots"), Died: d.died, Close: d.close,
 	}
 	if d.env.Context > 0 {
 		e.Context = d.env.Context
 	}
-	tokenBytes, err := m.Facts.TokenBytes(1)
-	if err != nil {
-		return nil, err
+	if !m.Sizeless {
+		tokenBytes, err := m.Facts.TokenBytes(1)
+		if err != nil {
+			return nil, err
+		}
+		e.TokenBytes = int(tokenBytes)
 	}
-	e.TokenBytes = int(tokenBytes)
 	for _, service := range d.row.file.Services {
 		if service.Name == engineProbe {
 			e.Closes = service.Closes
@@ -61,5 +64,7 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	if version, err := client.Version(ctx); err == nil { // llama.cpp's has no such route
 		e.Facts["engine"] = version
 	}
-	return d.row.assemble(e, d.env), nil
+	server := d.row.assemble(e, d.env)
+	server.Restart = d.restart
+	return server, nil
 }

@@ -84,6 +84,7 @@ type Server struct {
 	Weights    func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
 	Tokenizer  Tokenizer                                        // nil: the engine does not tokenize for others
 	Died       func() error                                     // why a service ended by itself, nil while all run; nil: nobody watches
+	Restart    func(ctx context.Context, service string) error  // kills a service as a crash would and starts it again; nil: it cannot be
 	Close      func(context.Context) error
 }
 
