@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/mini"
+	"github.com/kvproof/kvproof/harness/mini/connector"
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/model"
 )
@@ -68,6 +69,9 @@ func miniConfig(args []string, help io.Writer) (mini.Config, error) {
 	flags.StringVar(&c.Row, "row", mini.LMCache, "row to serve: "+strings.Join(mini.Rows(), ", "))
 	flags.StringVar(&c.Addr, "addr", "127.0.0.1:8001", "address of the engine; port 0 is a free one")
 	flags.StringVar(&c.StoreAddr, "storeaddr", "127.0.0.1:0", "address of the store's status and metrics, in rows that have one")
+	flags.StringVar(&c.LMCacheAddr, "lmcacheaddr", "", "in row lmcache, another cache server instead of one in this process: where it speaks LMCache's wire, as in tcp://127.0.0.1:5555")
+	flags.StringVar(&c.LMCacheHTTP, "lmcachehttp", "", "HTTP side of that server, as in http://127.0.0.1:8080")
+	flags.StringVar(&c.LMCacheTransfer, "transfer", connector.EngineDriven, "transfer between engine and cache server in row lmcache: engine_driven, lmcache_driven")
 	flags.StringVar(&c.DaserAddr, "daseraddr", "127.0.0.1:2026", "address of DaseR's server, in rows that have one")
 	flags.IntVar(&c.BlockSize, "blocksize", mini.DefaultBlockSize, "tokens per KV block and per chunk of the store")
 	size := flags.String("model", "mini", "size of the model and its name: mini, or nano, which is faster and knows less")

@@ -44,6 +44,13 @@ func serve(t *testing.T, binary string, args ...string) *served {
 	t.Cleanup(cancel)
 	args = append([]string{"mini", "-model=nano", "-addr=127.0.0.1:0"}, args...)
 	s := &served{Cmd: exec.CommandContext(ctx, binary, args...), lines: map[string]string{}, errs: &bytes.Buffer{}}
+	s.start(t)
+	return s
+}
+
+// start runs the command until it has announced itself.
+func (s *served) start(t *testing.T) {
+	t.Helper()
 	s.Stderr = s.errs
 	out, err := s.StdoutPipe()
 	require.NoError(t, err)
@@ -54,7 +61,6 @@ func serve(t *testing.T, binary string, args ...string) *served {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		s.lines[name] = strings.TrimSpace(value)
 	}
-	return s
 }
 
 // stop signals and returns the exit code.

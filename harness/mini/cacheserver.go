@@ -36,12 +36,15 @@ func (s *Stack) startCacheServer(ctx context.Context) (kv.Store, error) {
 	connect := connector.Config{
 		Endpoint: c.LMCacheAddr, Transfer: c.LMCacheTransfer, Model: c.ModelName + "-" + s.model.Fingerprint(),
 		BlockSize: c.engineBlockSize(), Layers: c.Model.Layers, Hidden: c.Model.KVHeads * c.Model.HeadDim,
+		// A real server releases the locks of a retrieve some milliseconds after
+		// it has answered, and a clear that minds locks leaves what has one.
+		ForceReset: true,
 	}
 	if c.LMCacheAddr == "" {
 		if err := s.serveCache(ctx); err != nil {
 			return nil, err
 		}
-		connect.Endpoint, connect.Dialect, connect.ForceReset = s.cache.server.Endpoint(), s.cache.server.Dialect(), true
+		connect.Endpoint, connect.Dialect = s.cache.server.Endpoint(), s.cache.server.Dialect()
 		if !s.cache.server.Shared() {
 			connect.Open = func(name string, size int) (connector.Pool, error) {
 				bytes, err := s.cache.server.Open(name, size)

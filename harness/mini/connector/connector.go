@@ -173,7 +173,7 @@ func (c *Connector) Lookup(ctx context.Context, r kv.Request) (int, error) {
 		return 0, fmt.Errorf("looking up request %s: %w", r.ID, err)
 	}
 	found := min(chunks*c.chunk, whole)
-	if found == 0 && r.SkipSave {
+	if found == 0 && (r.SkipSave || whole == 0) { // nothing will be stored either
 		return 0, c.end(ctx, k)
 	}
 	if found > 0 && len(r.Tokens) == 1 { // an engine computes the last token itself: nothing will be loaded

@@ -155,6 +155,22 @@ func TestPartOfAHit(t *testing.T) {
 	})
 }
 
+// A prompt of which nothing is to be had and nothing to be kept leaves nothing
+// behind at the server.
+func TestShortPromptsLeaveNothing(t *testing.T) {
+	s := serve(t, lmcache.Config{})
+	c := connect(t, s, EngineDriven, "m")
+	long := prompt("long", 1, chunk)
+	long.SkipSave = true
+	for _, r := range []kv.Request{prompt("short", 1, chunk-1), long} {
+		got, err := c.Lookup(t.Context(), r)
+		require.NoError(t, err)
+		require.Zero(t, got)
+		_, sessions := locked(t, s)
+		require.Equal(t, "0", sessions, r.ID)
+	}
+}
+
 func TestKeysAreApart(t *testing.T) {
 	s := serve(t, lmcache.Config{})
 	c := connect(t, s, EngineDriven, "m")
