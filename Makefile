@@ -17,6 +17,10 @@ compare: ## what changed between two runs: OLD=results/a.txt NEW=results/b.txt
 	@cat "$${OLD#*=}" "$${NEW#*=}" >/dev/null # benchstat exits with 0 when a file is missing
 	go tool -modfile=tools/go.mod benchstat $(OLD) $(NEW)
 
+.PHONY: break-even
+break-even: ## from what length on a hit pays, by row and tier, with a picture in the artifacts
+	BENCH=BreakEven scripts/bench.sh
+
 .PHONY: compare-client
 compare-client: ## this client and vllm bench serve against known truth: ARGS='-streams 64,256 -runs 3'
 	scripts/compare-client.sh $(ARGS)

@@ -150,7 +150,8 @@ type session struct {
 	artifacts *artifact.Run // nil until benchmarks run
 	manifest  artifact.Manifest
 	table     []*tableRow
-	cacheRuns int         // valid runs of the cache-server benchmark
+	cacheRuns int // valid runs of the cache-server benchmark
+	breakEven []breakEvenLine
 	measured  bool        // something that is no cell
 	answers   run.Answers // of the baseline, for the other rows
 
@@ -235,6 +236,9 @@ func (s *session) end() (code int) {
 		}
 		printTable(os.Stdout, s.table)
 		printAnatomy(os.Stdout, s.table)
+	}
+	printBreakEven(os.Stdout, s.breakEven)
+	if len(s.table)+len(s.breakEven) > 0 {
 		fmt.Println("# artifacts:", s.where())
 	}
 	return code

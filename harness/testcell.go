@@ -37,6 +37,7 @@ type TestCell struct {
 	Inexact     bool          // equal inputs need not give equal bits: controls decide
 	Controls    *run.Controls // shared by cells; nil: each has its own
 	Results     string        // directory for artifacts; empty: none
+	Model       string        // default: the smallest that fits
 	Stall       time.Duration // default 20 s: a busy machine is no stall
 }
 
@@ -108,7 +109,7 @@ func testModel(tb testing.TB, spec TestCell) (string, fixtures.Params) {
 	if workload.Format != "" && spec.InputLen == 0 {
 		params.InputLen += 160 // the question and what the chat template adds
 	}
-	name := "nano"
+	name := cmp.Or(spec.Model, "nano")
 	if params.InputLen+params.OutputLen > smallContext {
 		name = "mini"
 	}

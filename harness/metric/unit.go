@@ -55,6 +55,15 @@ const (
 	Upload  = "upload-ns"
 )
 
+// What is measured of a break-even.
+const (
+	BreakEven         = "break-even-tok"
+	RooflineBreakEven = "roofline-break-even-tok"
+	RecomputeToken    = "recompute-ns/tok"
+	LoadToken         = "load-ns/tok"
+	ColdTax           = "cold-tax-%"
+)
+
 // What is measured of the client itself.
 const (
 	ClientP50      = "client-p50-ns"
@@ -118,6 +127,11 @@ func Units() []Unit {
 		Unit{Name: L2Hit, Better: Higher, About: "share of the warm pass's prompt tokens that the cache server found on disk"},
 		Unit{Name: Match, Better: Higher, About: "share of the requests whose warm output is the cold output, token by token"},
 		Unit{Name: Upload, Better: Lower, About: "time to store the documents of a plan until all can be read, in rows that store them apart from requests"},
+		Unit{Name: BreakEven, Better: Lower, About: "tokens from which on a hit is faster than computing them"},
+		Unit{Name: RooflineBreakEven, Better: Lower, About: "the same if loading cost nothing but moving the bytes at this machine's rate"},
+		Unit{Name: RecomputeToken, Better: Lower, About: "time to compute a token of a prompt, without attention's square"},
+		Unit{Name: LoadToken, Better: Lower, About: "time to load a token that hits"},
+		Unit{Name: ColdTax, Better: Lower, About: "how much longer the row takes to the first token of a prompt that it does not have than computing it takes"},
 		Unit{Name: ClientP50, Better: Lower, About: "the median of TTFT that the client reports less the one that the server had"},
 		Unit{Name: ClientP99, Better: Lower, About: "the 99th percentile of TTFT that the client reports less the one that the server had, from 100 requests on"},
 		Unit{Name: ClientCPU, Better: Lower, About: "CPU time of the client for a thousand tokens"},

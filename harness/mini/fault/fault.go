@@ -40,6 +40,7 @@ const (
 	FullHitSkipsLast Fault = "full-hit-skips-last"
 	LostStore        Fault = "lost-store"
 	LateStore        Fault = "late-store"
+	SlowLoad         Fault = "slow-load"
 	FailedStore      Fault = "failed-store"
 	SwappedObjects   Fault = "swapped-objects"
 	IdleStore        Fault = "idle-store"
@@ -125,6 +126,7 @@ var entries = []entry{
 	{FailedStore, inStore, []string{"output-differs", "logprob-shift"}, "a store fails half way and its entry stays visible: the second half of what a load delivers is zero"},
 	{SwappedObjects, inStore, []string{"output-differs", "logprob-shift"}, "the stored KV of two prompts is exchanged: each is served the other's"},
 	{IdleStore, inStore, []string{"no-queries"}, "the store looks alive and does nothing: it is never asked and never given anything"},
+	{SlowLoad, inStore, nil, "each load takes 10 ms longer: hits pay later, and no number is wrong"},
 	{ResetNoop, onWire, []string{"reset-not-honoured"}, "a reset of the cache answers success and does nothing"},
 	{ResetFalse, onWire, []string{"reset-not-honoured"}, `a reset answers 200 with {"success":false} and does nothing`},
 	{StuckCounter, onWire, []string{"counter-stuck"}, "the engine's hit counters stay at the value they had first"},

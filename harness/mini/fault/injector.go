@@ -13,6 +13,10 @@ import (
 // above any time to first token of a hit.
 const firstTokenDelay = 300 * time.Millisecond
 
+// loadDelay is how much longer SlowLoad makes a load: some hundred tokens of the
+// small model's time.
+const loadDelay = 10 * time.Millisecond
+
 // An Injector breaks the store and the handler that it wraps, as planted. All
 // methods are safe for concurrent use, also while requests run.
 type Injector struct {

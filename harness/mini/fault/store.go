@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kvproof/kvproof/harness/mini/kv"
 )
@@ -85,6 +86,15 @@ func (s *faultyStore) Load(ctx context.Context, r kv.Request, tokens int, dst []
 	s.mu.Unlock()
 	if err := s.inner.Load(ctx, r, there, dst); err != nil {
 		return err
+	}
+	if s.injector.Has(SlowLoad) {
+		timer := time.NewTimer(loadDelay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if s.injector.Has(OtherRequest) {
 		s.exchange(r, there, dst)
