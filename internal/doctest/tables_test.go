@@ -19,6 +19,7 @@ import (
 	"github.com/kvproof/kvproof/harness"
 	"github.com/kvproof/kvproof/harness/metric"
 	"github.com/kvproof/kvproof/harness/mini/fault"
+	"github.com/kvproof/kvproof/harness/mini/lmcache"
 	"github.com/kvproof/kvproof/internal/doctest"
 )
 
@@ -33,6 +34,10 @@ func TestTablesAreThoseOfTheCode(t *testing.T) {
 	for _, f := range append(fault.All(), fault.Daser()...) {
 		faults = append(faults, string(f))
 	}
+	var cacheFaults []string
+	for _, f := range lmcache.Faults() {
+		cacheFaults = append(cacheFaults, string(f))
+	}
 	for _, c := range []struct {
 		page, header string
 		want         []string
@@ -44,6 +49,7 @@ func TestTablesAreThoseOfTheCode(t *testing.T) {
 		{"docs/methods.md", "label", constants(t, "harness/row/finding.go", "Label")},
 		{"docs/methods.md", "verdict", constants(t, "harness/verdict", "Verdict")},
 		{"docs/methods.md", "fault", faults},
+		{"docs/cacheserver.md", "fault of the cache server", cacheFaults},
 	} {
 		t.Run(c.page+" "+c.header, func(t *testing.T) {
 			require.NotEmpty(t, c.want, "the code has none")
@@ -79,6 +85,13 @@ func TestFaultTableSaysWhatFaultsGive(t *testing.T) {
 		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, line) && len(l) > len(line)+len(" |") }) {
 			t.Errorf("docs/methods.md has no such line with who reported it behind:\n%s", line)
 		}
+	}
+}
+
+func TestCacheServerFaultTableSaysWhatIsWrong(t *testing.T) {
+	text := string(read(t, "docs/cacheserver.md"))
+	for _, f := range lmcache.Faults() {
+		require.Contains(t, text, "\n| `"+string(f)+"` | "+f.About()+" |\n")
 	}
 }
 

@@ -16,9 +16,10 @@ const poolPrefix = "lmcache_l1_pool_"
 type memory struct {
 	bytes   []byte
 	align   int
-	free    []span // by offset, never touching
-	segment *shm.Segment
-	name    string // without a slash; empty: private
+	free    []span       // by offset, never touching
+	segment *shm.Segment // nil: the memory is private
+	unmap   func() error // private memory
+	name    string       // without a slash; empty: private
 }
 
 type span struct{ from, to int }
@@ -28,7 +29,10 @@ func newMemory(c Config) (*memory, error) {
 	size := int(c.L1Bytes + c.Staging)
 	m := &memory{align: c.Align, free: []span{{0, size}}}
 	if c.NoShm {
-		m.bytes = make([]byte, size)
+		var err error
+		if m.bytes, m.unmap, err = private(size); err != nil {
+			return nil, fmt.Errorf("making the memory of L1: %w", err)
+		}
 		return m, nil
 	}
 	m.name = shm.Prefix + "l1_" + rand.Text()
@@ -86,7 +90,7 @@ func (m *memory) give(p place) {
 
 func (m *memory) close() error {
 	if m.segment == nil {
-		return nil
+		return m.unmap()
 	}
 	return m.segment.Close()
 }
