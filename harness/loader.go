@@ -54,8 +54,8 @@ func (s *Settings) checkLoader(sel *selection, wrong func(flag string, value any
 	if s.Rate == recorded {
 		wrong("rate", s.Rate, "vllm bench serve has no arrivals of a trace: want inf, or requests per second")
 	}
-	if !engineIsMini(s.Stack) {
-		wrong("loader", s.Loader, "in this version it drives the miniature engine only: -stack=mini")
+	if sel.stack.Engine != recipe.InProcess && s.Engine != "vllm" {
+		wrong("loader", s.Loader, "it drives the miniature engine and vLLM, not %s", s.Engine)
 	}
 	var err error
 	if sel.vllm, err = vllmbench.Executable(s.VLLM); err != nil {
@@ -124,7 +124,7 @@ func Workloads() []fixtures.Workload { return current.selection.workloads }
 // modelDir is the name of the model where a client reads its tokenizer from
 // under that name; empty where none does.
 func (s *session) modelDir() (string, error) {
-	if s.settings.Loader != vllmBenchLoader || s.artifacts == nil {
+	if s.settings.Loader != vllmBenchLoader || s.artifacts == nil || !s.inProcess() {
 		return "", nil
 	}
 	dir, err := filepath.Abs(filepath.Join(s.artifacts.Dir, "tokenizer"))
@@ -151,8 +151,12 @@ func (s *session) loader(server *row.Server) run.Loader {
 			outputLen = vllmbench.OutputOfFile
 		}
 	}
+	model := server.ModelName
+	if !s.inProcess() {
+		model = s.selection.model.Dir
+	}
 	return vllmbench.Loader{Executable: s.selection.vllm, Seed: set.Seed, Config: vllmbench.Config{
-		URL: server.URL, Model: server.ModelName, Prompts: set.Requests, InputLen: set.InputLen, OutputLen: outputLen, PrefixLen: set.PrefixLen,
+		URL: server.URL, Model: model, ServedModel: server.ModelName, Prompts: set.Requests, InputLen: set.InputLen, OutputLen: outputLen, PrefixLen: set.PrefixLen,
 		Rate: set.Rate, Concurrency: set.Concurrency, RangeRatio: set.RangeRatio, Burstiness: set.Burstiness,
 		Temperature: set.Temperature, TopP: set.TopP, Dataset: file, SkipChat: set.Chat == "off",
 	}}

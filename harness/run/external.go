@@ -175,7 +175,7 @@ func (y *cycle) counted(p *Pass, shared int, before, after map[string]row.Snapsh
 			}
 		}
 		reading.Queries = count.Queries
-		if w.Name == "sources" { // under the law of usage, which nobody tells here
+		if count.State == row.Known && (w.Name == "sources" || w.Name == "engine") { // under the law of usage, which nobody tells here
 			p.HitTokens = int(count.Hits)
 		}
 		readings = append(readings, reading)
