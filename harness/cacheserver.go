@@ -76,7 +76,21 @@ func (c *cacheServer) start(tb testing.TB, ctx context.Context, bytes int64) err
 		c.closers = append(c.closers, mini.Close)
 		endpoints = lmcmp.Endpoints{RPC: mini.Endpoint(), HTTP: mini.URL()}
 	case "process":
-		running := StartLMCache(tb, recipe.LMCacheServer{Chunk: c.chunk, L1GB: float64(bytes) / (1 << 30), Workers: cacheWorkers, Dir: c.dir})
+		if _, err := recipe.FindLMCache(""); errors.Is(err, recipe.ErrNotInstalled) {
+			Missing(tb, "This needs a real cache server: %v.", err)
+		}
+		launcher, err := services.launcher()
+		if err != nil {
+			return err
+		}
+		if c.dir == "" { // no artifacts: this is a test
+			c.dir = tb.TempDir()
+		}
+		running, err := recipe.LMCacheServer{Chunk: c.chunk, L1GB: float64(bytes) / (1 << 30), Workers: cacheWorkers, Dir: c.dir}.Start(ctx, launcher)
+		if err != nil {
+			return err
+		}
+		c.closers = append(c.closers, running.Stop)
 		endpoints = running.Endpoints
 	default:
 		return fmt.Errorf("-stack: the cache server by %s cannot be started for this benchmark; there are mini and process", c.stack)

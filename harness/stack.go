@@ -81,14 +81,20 @@ func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []re
 func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
 	switch stack.Engine {
 	case recipe.InProcess:
-		if stack.LMCache != recipe.InProcess || stack.DaseR != recipe.InProcess {
-			wrong("stack", s.Stack, "the miniature engine with other services than miniature ones is not built in this version; use -stack=mini")
+		mini := recipe.Mini{Model: s.Model}
+		switch {
+		case stack.DaseR != recipe.InProcess || stack.LMCache != recipe.InProcess && stack.LMCache != recipe.Process:
+			wrong("stack", s.Stack, "beside the miniature engine only LMCache can be another one, by process: -stack=engine=mini,lmcache=process")
+		case stack.LMCache == recipe.Process && s.Evict:
+			wrong("evict", s.Evict, "tiers of a real cache server are not sized in this version; use -stack=mini")
+		case stack.LMCache == recipe.Process:
+			mini.Launcher = services.launcher
 		}
 		model, err := recipe.MiniModel(s.Model)
 		if err != nil {
 			wrong("model", s.Model, "%w", err)
 		}
-		return recipe.Mini{Model: s.Model}, recipe.Model{Name: s.Model, Context: model.Context, Vocab: model.Vocab, Facts: recipe.MiniFacts(model)}
+		return mini, recipe.Model{Name: s.Model, Context: model.Context, Vocab: model.Vocab, Facts: recipe.MiniFacts(model)}
 	case recipe.Process:
 		if stack.LMCache != recipe.Process {
 			wrong("stack", s.Stack, "an engine by process needs its cache server by process, too")

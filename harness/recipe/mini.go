@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/launch"
 	"github.com/kvproof/kvproof/harness/mini"
 	daserstore "github.com/kvproof/kvproof/harness/mini/daser"
 	"github.com/kvproof/kvproof/harness/mini/engine"
@@ -24,6 +25,10 @@ import (
 type Mini struct {
 	Model  string        // mini, nano
 	Faults []fault.Fault // planted before the first request
+
+	// Launcher starts a real LMCache server for the row lmcache; nil: that row has
+	// the miniature one.
+	Launcher func() (*launch.Launcher, error)
 }
 
 // MiniModel is the model of that name.
@@ -48,7 +53,13 @@ func (Mini) names() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool { return specs[name].name == "" })
 }
 
-func (m Mini) build(name string) (row.Row, error) { return builtRow{spec: specs[name], stack: m}, nil }
+func (m Mini) build(name string) (row.Row, error) {
+	r := builtRow{spec: specs[name], stack: m}
+	if r.real() {
+		r.spec.witnesses = realLMCacheWitnesses(r.spec.witnesses)
+	}
+	return r, nil
+}
 
 // builtRow is a spec on the miniature stack.
 type builtRow struct {
@@ -76,9 +87,16 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	if env.Tiers != nil && r.tier != nil {
 		sized.L1Bytes, sized.L2Bytes, sized.L2Dir = env.Tiers.L1Bytes, env.Tiers.L2Bytes, env.Tiers.L2Dir
 	}
+	var cache *RunningLMCache
+	if r.real() {
+		if cache, err = r.startCache(ctx, env, sized.L1Bytes); err != nil {
+			return nil, fmt.Errorf("starting row %s: %w", r.name, err)
+		}
+		sized.LMCacheAddr, sized.LMCacheHTTP = cache.Endpoints.RPC, cache.Endpoints.HTTP
+	}
 	stack, err := mini.Start(ctx, sized)
 	if err != nil {
-		return nil, fmt.Errorf("starting row %s on the mini stack: %w", r.name, err)
+		return nil, errors.Join(fmt.Errorf("starting row %s on the mini stack: %w", r.name, err), cache.stopNow())
 	}
 	endpoints := Endpoints{
 		Engine: stack.EngineURL(), Backend: cmp.Or(stack.StoreURL(), stack.DaserURL()), Model: stack.ModelName(),
@@ -99,6 +117,11 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	}
 	if check := stack.KVCheck(); check != nil && r.Supports(row.Lossy) {
 		endpoints.KVCheck = miniKVCheck{check}
+	}
+	if cache != nil {
+		maps.Copy(endpoints.Facts, map[string]string{"lmcache": "process", "lmcache-version": LMCacheRelease})
+		endpoints.Died = cache.Err
+		endpoints.Close = func(ctx context.Context) error { return errors.Join(stack.Close(ctx), cache.Stop(ctx)) }
 	}
 	server := r.assemble(endpoints, env)
 	server.Exact = true
