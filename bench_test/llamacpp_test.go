@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,15 +73,6 @@ func TestSwappedSlotFiles(t *testing.T) {
 	require.NoError(t, swapped())
 	require.NotEmpty(t, findings)
 	require.Equal(t, row.HitBelowOracle, findings[0].Code, "%v", findings)
-}
-
-// beforeWarm lets something happen before the first warm request, which a
-// goroutine of the load sends; what it returned is known afterwards.
-func beforeWarm(t *testing.T, server *row.Server, act func() error) (result func() error) {
-	healthy, err := server.Client, errors.New("no warm request was sent")
-	t.Cleanup(func() { server.Client = healthy })
-	server.Client = &interrupting{Client: healthy, before: sync.OnceFunc(func() { err = act() })}
-	return func() error { return err }
 }
 
 func slotFiles(dir string) []string {

@@ -116,3 +116,11 @@ func Row(tb testing.TB, name string) row.Row {
 
 // Context is that of the run: it ends with an interrupt.
 func Context() context.Context { return current.ctx }
+
+// RowOfFile is the row of a row file, on the engine and model of the run.
+func RowOfFile(tb testing.TB, path string) row.Row {
+	tb.Helper()
+	f, err := recipe.ReadFile(path)
+	require.NoError(tb, err)
+	return recipe.Deployment{Engine: settings.Engine, Model: current.selection.model, Launcher: services.launcher}.Row(f)
+}
