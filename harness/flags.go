@@ -17,6 +17,8 @@ type Settings struct {
 	RowFile     string
 	Stack       string
 	Engine      string
+	Attach      string
+	AllowReset  bool
 	BlockSize   int
 	Workload    string
 	Requests    int
@@ -69,6 +71,8 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own.StringVar(&s.RowFile, "rowfile", "", "TOML files that describe rows of yours, a comma list; without -backend they run alone")
 	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process) or process (a local executable), for all or as engine=process,lmcache=process")
 	own.StringVar(&s.Engine, "engine", engine, "which engine a -stack other than mini runs: "+strings.Join(recipe.Engines(), ", "))
+	own.StringVar(&s.Attach, "attach", "", "measure servers that somebody else started: engine=URL, at will lmcache=URL or daser=URL, and metrics=URL for each replica; a key is taken from OPENAI_API_KEY")
+	own.BoolVar(&s.AllowReset, "allowreset", false, "an attached server is ours alone: empty its caches")
 	own.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")
 	own.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	own.IntVar(&s.Requests, "requests", 8, "requests per pass")

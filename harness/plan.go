@@ -84,6 +84,11 @@ func (s *session) printPlan(w io.Writer) error {
 	for _, reason := range sel.inapplicable {
 		fmt.Fprintf(w, "# not applicable: %v\n", reason)
 	}
+	if sel.stack.Engine == recipe.Attach {
+		requests, tokens := burden(sel.plans)
+		fmt.Fprintf(w, "# attached: each sample asks somebody else's server %d requests with %d prompt tokens, less what -bench leaves out, and empties %s\n",
+			requests, tokens, map[bool]string{true: "its caches (-allowreset)", false: "nothing"}[s.settings.AllowReset])
+	}
 	if sel.stack.Engine != recipe.InProcess {
 		fmt.Fprintf(w, "# estimate: none, for nobody knows yet how fast the engine is; artifacts in %s\n", s.where())
 		return nil

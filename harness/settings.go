@@ -65,12 +65,15 @@ func (s *Settings) resolve() (selection, error) {
 		s.Stack = string(recipe.Process)
 		stack = recipe.Stack{Engine: recipe.Process, LMCache: recipe.Process, DaseR: recipe.Process}
 	}
+	if s.Attach != "" {
+		s.Stack, stack = string(recipe.Attach), recipe.Stack{Engine: recipe.Attach, LMCache: recipe.Attach, DaseR: recipe.Attach}
+	}
 	s.byStack(stack)
 	sel.stack = stack
 	builder, model := s.deploy(stack, files, wrong)
 	sel.model = model
 	s.selectRows(&sel, builder, files, wrong)
-	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact && len(files) == 0 { // a row of a file is its own control
+	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact && len(files) == 0 && stack.Engine != recipe.Attach { // a row of a file is its own control
 		if sel.control, err = engineAlone(builder); err != nil {
 			wrong("model", s.Model, "%w", err)
 		}

@@ -19,6 +19,7 @@ import (
 // comes to be, where they are not the miniature engine's.
 var sizes = map[recipe.Kind]map[string]string{
 	recipe.Process: {"requests": "16", "concurrency": "4", "inputlen": "1024", "outputlen": "64", "model": "tiny"},
+	recipe.Attach:  {"requests": "200", "concurrency": "16", "inputlen": "8192", "outputlen": "64"},
 }
 
 // given are the flags that somebody has set.
@@ -99,8 +100,10 @@ func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(fl
 		if stack.LMCache != recipe.Process {
 			wrong("stack", s.Stack, "an engine by process needs its cache server by process, too")
 		}
+	case recipe.Attach:
+		return s.attached(wrong)
 	default:
-		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini or process", stack.Engine)
+		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini or process, or -attach", stack.Engine)
 	}
 	if !slices.Contains(recipe.Engines(), s.Engine) {
 		wrong("engine", s.Engine, "the engines are %s", strings.Join(recipe.Engines(), ", "))

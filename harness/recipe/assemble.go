@@ -33,6 +33,11 @@ type Endpoints struct {
 	Metrics        string       // page with the engine's counters; empty: the engine's /metrics
 	BackendMetrics string       // … and the cache server's
 	Blockless      bool         // the engine has no blocks, so it cannot tell their size
+	Replicas       []string     // pages of counters of an engine of several servers; none: Metrics
+	APIKey         string       // sent to the engine
+	Header         http.Header  // … with every request
+	Shared         bool         // others may use it: nothing is emptied, and hits have no lower bound
+	Blind          bool         // its counters cannot be read
 	Closes         bool         // the engine closes a connection after each answer, without saying so
 	SlotDir        string       // where an engine that saves its slots to files keeps them; empty: it does not
 	Died           func() error // the first service that ended by itself; nil: nobody watches
@@ -76,26 +81,34 @@ func (s spec) Supports(f row.Feature) bool { return slices.Contains(s.features, 
 func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	config := openai.Config{
 		BaseURL: e.Engine, Model: e.Model, Concurrency: env.Concurrency, Stall: cmp.Or(env.Stall, stallTimeout), SkipReuse: s.skip, SkipCachePrompt: s.skipPrompt,
+		APIKey: e.APIKey, Header: e.Header.Clone(),
 	}
 	if e.Closes { // a second request on the connection would race the close
 		config.Header = http.Header{"Connection": {"close"}}
 	}
 	client := openai.New(config)
-	admin := &http.Client{Timeout: adminTimeout, Transport: &http.Transport{Proxy: nil}}
-	engine := probe.New(engineProbe, cmp.Or(e.Metrics, e.Engine+"/metrics"), admin)
+	admin := &http.Client{Timeout: adminTimeout, Transport: withHeader{e.Engine, e.APIKey, e.Header}}
+	pages := e.Replicas
+	if len(pages) == 0 {
+		pages = []string{cmp.Or(e.Metrics, e.Engine+"/metrics")}
+	}
+	engine := newReplicas(engineProbe, pages, admin)
 	facts := map[string]string{"reuse_mode": s.reuse, "cold": s.cold}
 	maps.Copy(facts, e.Facts)
 
 	if e.Anatomy == nil {
 		e.Anatomy = vllmAnatomy()
 	}
-	cache := &cacheControl{spec: s, client: client, engine: engine}
+	cache := &cacheControl{spec: s, client: client, engine: engine, shared: e.Shared}
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, TokenBytes: e.TokenBytes,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights, Anatomy: e.Anatomy,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
-		Exact: s.exact, Rounding: s.rounding, Died: e.Died,
+		Exact: s.exact, Rounding: s.rounding, Died: e.Died, Shared: e.Shared,
+	}
+	if e.Blind {
+		server.Probes = nil
 	}
 	if !e.Blockless {
 		server.BlockSize = []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}}
@@ -107,6 +120,9 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		}
 	}
 	closers := []func(){client.Close, admin.CloseIdleConnections}
+	if s.backend != nil && e.Backend == "" { // of an attached server, whose cache is out of reach
+		s.backend = nil
+	}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
 		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, cmp.Or(e.BackendMetrics, e.Backend+"/metrics"), admin)))

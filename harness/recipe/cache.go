@@ -25,6 +25,7 @@ type cacheControl struct {
 	client  *openai.Client
 	engine  row.Probe
 	backend backend // nil: there is none
+	shared  bool    // others may use the server: it need never be idle
 }
 
 // Cold makes the cache empty. An engine with blocks in use answers its reset
@@ -54,6 +55,9 @@ func (c *cacheControl) Cold(ctx context.Context) error {
 // Settle waits until the engine is idle and the cache server, where there is
 // one, has looked quiet a few times in a row.
 func (c *cacheControl) Settle(ctx context.Context) error {
+	if c.shared {
+		return c.settleShared(ctx)
+	}
 	for quiet := 0; quiet < quietPolls; {
 		busy, err := c.busy(ctx)
 		if err != nil {
@@ -67,6 +71,23 @@ func (c *cacheControl) Settle(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// settleShared waits for a server that others may use: until the cache server
+// behind it looks quiet once, and no longer than patience, for it need never be.
+// What was not yet readable shows as fewer hits, which there have no lower bound.
+func (c *cacheControl) settleShared(ctx context.Context) error {
+	const patience = 5 * time.Second
+	if c.backend == nil {
+		return ctx.Err()
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if busy, err := c.backend.busy(waiting); err == nil && busy == "" || wait(waiting) != nil {
+			return ctx.Err()
+		}
+	}
 }
 
 // busy says what is still going on, or nothing.

@@ -74,6 +74,7 @@ type Label string
 const (
 	NoHits        Label = "no-hits"                // the plan gives this row nothing to hit, so nothing was proved about its cache
 	TimeDisagrees Label = "time-witness-disagrees" // the server accounts for more time than the client saw pass
+	SharedServer  Label = "shared-server"          // others may use the server: hits were held to an upper bound alone, so nothing is proven
 	NothingFromL2 Label = "nothing-from-l2"        // a second tier was asked for and no hit came from it
 
 	// More than half of the time to first token, from the schedule, was waiting

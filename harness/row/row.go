@@ -70,6 +70,7 @@ type Server struct {
 	Law        fixtures.Law      // of usage: what the engine reports as cached
 	Exact      bool              // equal inputs give equal bits, whatever the batch
 	Rounding   float64           // logprobs that are no further apart are equal, in nats
+	Shared     bool              // others may use it too: nothing is emptied, hits have no lower bound, counters may move more than we send
 	Deferred   bool              // stores become readable some time after the request ended, so Settle matters
 	Client     Client
 	Cache      Cache

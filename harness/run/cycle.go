@@ -36,7 +36,7 @@ func (r Result) Grade() verdict.Grade {
 	if len(r.Findings) > 0 {
 		return verdict.Invalid
 	}
-	if r.External || slices.Contains(r.Labels, row.NoHits) {
+	if r.External || slices.Contains(r.Labels, row.NoHits) || slices.Contains(r.Labels, row.SharedServer) {
 		return verdict.Observed
 	}
 	cold, _ := verdict.GradeWitnesses(r.Cold.Witnesses)
@@ -187,6 +187,9 @@ func (y *cycle) compare(against Pass) {
 
 // label notes what is worth knowing about the numbers and no fault.
 func (y *cycle) label() {
+	if y.server.Shared {
+		y.result.Labels = append(y.result.Labels, row.SharedServer)
+	}
 	if y.config.Reuse && y.result.Warm.HitTokens == 0 {
 		y.result.Labels = append(y.result.Labels, row.NoHits)
 	}
