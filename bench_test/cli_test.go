@@ -66,6 +66,7 @@ func TestRefused(t *testing.T) {
 		{"rate not a number", []string{"-rate=nan"}, []string{"-rate=nan"}},
 		{"another infinity", []string{"-rate=infinity"}, []string{"-rate=infinity", "want inf"}},
 		{"rate out of range", []string{"-rate=1e999"}, []string{"-rate=1e999"}},
+		{"arrivals of a trace for another client", []string{"-rate=trace", "-loader=vllm-bench", "-backend=baseline"}, []string{"-rate=trace", "makes its own arrivals"}},
 		{"arrivals of no trace", []string{"-rate=trace", "-workload=unique"}, []string{"-rate=trace", "none of -workload=unique is one"}},
 		{"arrivals of one that is not", []string{"-rate=trace", "-workload=unique,trace"}, []string{"-rate=trace", "workload unique has no arrivals"}},
 		{"burstiness of a trace", []string{"-rate=trace", "-burstiness=2"}, []string{"-burstiness=2", "those of the trace"}},

@@ -104,6 +104,9 @@ func (s *Settings) checkTraces(sel *selection, wrong complaint) {
 	if !sel.arrivals.replay {
 		return
 	}
+	if s.Loader != internalLoader {
+		wrong("rate", s.Rate, "-loader=%s makes its own arrivals: want inf or a number", s.Loader)
+	}
 	for _, w := range sel.workloads {
 		switch {
 		case w.Timed:

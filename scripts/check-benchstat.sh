@@ -54,4 +54,14 @@ benchstat "$tiers" >/dev/null 2>"$scratch/stderr"
 for unit in l1-hit-% l2-hit-% upload-ns; do
   benchstat -filter=".unit:$unit" "$tiers" | grep -q '^Serve/' || fail "benchstat shows no row of $unit"
 done
+
+# Benchmarks that have no cells.
+others=results/short-others-$(date +%Y-%m-%dT%H-%M-%S).txt
+BENCH='BreakEven|Client/streams=4$' BACKEND=lmcache WORKLOAD=unique BLOCKSIZE=32 COUNT=1 OUT=$others TAGS='' \
+  ARGS='-model=nano -inputlen=128' scripts/bench.sh
+benchstat "$others" >/dev/null 2>"$scratch/stderr"
+[[ ! -s $scratch/stderr ]] || fail "benchstat complains: $(cat "$scratch/stderr")"
+for unit in load-ns/tok recompute-ns/tok roofline-break-even-tok client-p50-ns client-cpu-ns/ktok; do
+  benchstat -filter=".unit:$unit" "$others" | grep -Eq '^(BreakEven|Client)/' || fail "benchstat shows no row of $unit"
+done
 printf 'check-benchstat: %d lines, %d rows, nothing on stderr\n' "$lines" "$cells"
