@@ -26,7 +26,7 @@ var small = []string{"-model=nano", "-blocksize=16", "-requests=3", "-inputlen=6
 
 // suite runs this test binary as go test would, for benchmarks only.
 func suite(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^$", "-test.bench=Serve", "-test.timeout=10m0s", "-stack=mini"}, args...)...)
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"-test.run=^$", "-test.bench=Serve$", "-test.timeout=10m0s", "-stack=mini"}, args...)...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "KVPROOF_") {
 			cmd.Env = append(cmd.Env, v)

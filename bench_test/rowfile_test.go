@@ -49,7 +49,7 @@ func TestRowFileOfTheDocs(t *testing.T) {
 			require.Contains(t, example, c.from)
 			file := filepath.Join(t.TempDir(), "stand-in.toml")
 			require.NoError(t, os.WriteFile(file, []byte(strings.Replace(example, c.from, c.to, 1)), 0o600))
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$", "-test.bench=Serve", "-test.v", "-rowfile="+file,
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$", "-test.bench=Serve$", "-test.v", "-rowfile="+file,
 				"-results="+filepath.Join(dir, "results"), "-blocksize=32", "-workload=unique", "-requests=2", "-concurrency=1", "-inputlen=100", "-outputlen=32")
 			cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "KVPROOF_CACHE="+filepath.Join(dir, "cache"))
 			var out bytes.Buffer

@@ -9,7 +9,7 @@
 #   REQUESTS   requests in a pass        (5)
 #   COUNT      samples                   (1)
 #   TAGS       build tags: other stacks  (none)
-#   BENCH      benchmarks to run         (Serve)
+#   BENCH      benchmarks to run         (Serve$)
 #   ARGS       more flags, e.g. '-concurrency=1 -outputlen=32'
 #   OUT        file for the text         (results/TIME.txt)
 #
@@ -24,7 +24,7 @@ backend=${BACKEND:-baseline,engine-cache,lmcache,daser-chunk,daser-prefix}
 out=${OUT:-results/$(date +%Y-%m-%dT%H-%M-%S).txt}
 [[ $out = /* ]] || out=$root/$out
 read -r -a more <<<"${ARGS:-}"
-flags=(-tags="${TAGS:-}" -run='^$' -bench="${BENCH:-Serve}" -benchtime=1x -count="${COUNT:-1}" -v
+flags=(-tags="${TAGS:-}" -run='^$' -bench="${BENCH:-Serve\$}" -benchtime=1x -count="${COUNT:-1}" -v
   -backend="$backend" -blocksize="${BLOCKSIZE:-128}" -requests="${REQUESTS:-5}"
   ${WORKLOAD:+-workload="$WORKLOAD"} "${more[@]}")
 
