@@ -16,6 +16,7 @@ compare: ## what changed between two runs: OLD=results/a.txt NEW=results/b.txt
 	@: $${OLD:?say which text is the older: make compare OLD=results/a.txt NEW=results/b.txt} $${NEW:?say which text is the newer: make compare OLD=results/a.txt NEW=results/b.txt}
 	@cat "$${OLD#*=}" "$${NEW#*=}" >/dev/null # benchstat exits with 0 when a file is missing
 	go tool -modfile=tools/go.mod benchstat $(OLD) $(NEW)
+	go run ./cmd/kvproof compare "$${OLD#*=}" "$${NEW#*=}"
 
 .PHONY: break-even
 break-even: ## from what length on a hit pays, by row and tier, with a picture in the artifacts

@@ -242,7 +242,7 @@ func TestCount(t *testing.T) {
 // left and the exit code says that the run did not end well.
 func TestInterrupt(t *testing.T) {
 	results := t.TempDir()
-	args := append([]string{"-test.count=1000", "-backend=lmcache", "-workload=unique", "-results=" + results}, small...)
+	args := append([]string{"-test.bench=^BenchmarkServe$", "-test.count=1000", "-backend=lmcache", "-workload=unique", "-results=" + results}, small...)
 	var output bytes.Buffer
 	cmd := suite(t.Context(), args...)
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -83,6 +83,7 @@ func timer(b *testing.B, engineInside bool) func(running bool) {
 func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cellState) error {
 	state.workload = w.Name
 	state.table = s.newTableRow(shared.row.Name(), w.Name)
+	s.ensureCalibration()
 	if err := s.ensureControls(); err != nil {
 		state.table.fail("no controls")
 		return err
@@ -100,8 +101,16 @@ func (s *session) prepare(shared *sharedServer, w fixtures.Workload, state *cell
 		Sampling:  run.Sampling{Temperature: s.settings.Temperature, TopP: s.settings.TopP, Seed: s.settings.Seed},
 		Answers:   &s.answers,
 		Artifacts: s.cellArtifacts(server.Row, w.Name),
-		Timed:     func(running bool) { state.timed(running) },
-		Progress:  s.progress.show,
+		Timed: func(running bool) {
+			if running {
+				s.calibration.around(s.ctx, true)
+			}
+			state.timed(running)
+			if !running {
+				s.calibration.around(s.ctx, false)
+			}
+		},
+		Progress: s.progress.show,
 	}
 	if s.artifacts != nil {
 		config.Manifest, config.Prepared = s.services(server), s.selection.prepared[w.Name]
@@ -160,6 +169,9 @@ func (c *Cell) Cycle(b *testing.B) {
 	}
 	if len(findings) > 0 {
 		b.FailNow()
+	}
+	if e, known := c.session.calibration.cycle(); known {
+		result.Bind(e)
 	}
 	c.results = append(c.results, result)
 	c.state.table.add(result, c.state.proof)
@@ -261,6 +273,11 @@ func metricsOf(results []run.Result) ([]metric.Metric, error) {
 	more := make(map[string]float64)
 	if uploads > 0 {
 		more[metric.Upload] = float64(uploaded) / float64(uploads)
+	}
+	for _, r := range results {
+		if r.Client != nil {
+			more[metric.ClientP99] = max(more[metric.ClientP99], float64(r.Client.P99()))
+		}
 	}
 	for tier, tokens := range tiers {
 		if unit, ok := map[row.Tier]string{row.L1: metric.L1Hit, row.L2: metric.L2Hit}[tier]; ok {

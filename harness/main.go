@@ -157,6 +157,8 @@ type session struct {
 
 	controls       run.Controls // where equal inputs need not give equal bits
 	controlling    sync.Once
+	calibrating    sync.Once
+	calibration    *calibration // of the client; nil: not known
 	controlFailure error
 
 	servers []*sharedServer
@@ -223,6 +225,10 @@ func (s *session) end() (code int) {
 			fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
 			code = 1
 		}
+	}
+	if err := s.calibration.close(); err != nil {
+		fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+		code = 1
 	}
 	if err := s.closeLives(); err != nil {
 		fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)

@@ -38,6 +38,7 @@ func commands() []command {
 	return []command{
 		{"mini", "serve the miniature stack: an engine that really computes, and its store", runMini},
 		{"cachebench", "measure a cache server of LMCache, and compare every byte that comes back", runCacheBench},
+		{"compare", "name the differences between two runs that the client's own error may have made", runCompare},
 		{"replay", "ask again what a finding was about, and compare again", runReplay},
 		{"paced", "serve answers at times that are known, to measure a client against", runPaced},
 		{"client", "drive a server with the client that the benchmarks measure with", runClient},

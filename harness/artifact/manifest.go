@@ -20,6 +20,7 @@ type Manifest struct {
 	Host     Host              `json:"host"`
 	Commit   string            `json:"commit"`
 	Rows     []RowManifest     `json:"rows"`
+	Notes    []string          `json:"notes,omitempty"` // what could not be measured, and why
 }
 
 // A RowManifest is one row as it ran.

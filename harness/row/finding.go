@@ -73,6 +73,7 @@ type Label string
 // The labels.
 const (
 	NoHits        Label = "no-hits"                // the plan gives this row nothing to hit, so nothing was proved about its cache
+	ClientBound   Label = "client-bound"           // the client's own error is over a tenth of the difference between cold and warm
 	TimeDisagrees Label = "time-witness-disagrees" // the server accounts for more time than the client saw pass
 	SharedServer  Label = "shared-server"          // others may use the server: hits were held to an upper bound alone, so nothing is proven
 	NothingFromL2 Label = "nothing-from-l2"        // a second tier was asked for and no hit came from it

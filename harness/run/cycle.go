@@ -23,6 +23,7 @@ type Result struct {
 	KV         row.KVReport // of rows whose delivered KV can be looked at
 	Labels     []row.Label
 	Findings   []row.Finding
+	Client     *ClientError     // of the client that measured; nil: not known
 	Repro      string           // the directory from which it can be asked again; empty: none
 	External   bool             // somebody else sent the load: no usage, no token ids
 	Record     artifact.Results // of a cycle that is kept and went to its end
