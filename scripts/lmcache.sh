@@ -6,11 +6,12 @@
 #
 #   KVPROOF_CACHE    directory that keeps installed servers (kvproof in the user's cache directory)
 #   LMCACHE_VERSION  release (the pinned one); an older one is added beside it, with the same PyTorch
-#   PYTHON           interpreter, 3.10 or later (the newest that is found)
+#   PYTHON           interpreter, 3.10 to 3.13 (see scripts/python.sh)
 #
 # Without a GPU only a part of the package's dependencies is needed (4.6 GB of
 # all); an environment that is already complete is kept as it is.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
 pinned=0.5.6
 torch=2.15.0
 version=${LMCACHE_VERSION:-$pinned}
@@ -19,26 +20,12 @@ environment=$cache/lmcache
 
 say() { printf 'scripts/lmcache.sh: %s\n' "$*" >&2; }
 
-# find_python prints an interpreter that can make environments and is new enough.
-find_python() {
-  local candidate
-  for candidate in ${PYTHON:+"$PYTHON"} python3.12 python3.13 python3.11 python3.10 python3 \
-    "$HOME"/.pyenv/versions/3.1[0-3]*/bin/python3; do
-    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; then
-      printf '%s\n' "$candidate"
-      return
-    fi
-  done
-  say "no Python from 3.10 to 3.13 with venv; install one (Debian: apt-get install python3-venv) or name it with PYTHON="
-  exit 1
-}
-
 # installed reports whether that release is complete: the stamp is written last.
 installed() { [[ -e $environment/kvproof-$1.stamp ]]; }
 
 install_pinned() {
   local python
-  python=$(find_python)
+  python=$("$here/python.sh")
   say "installing LMCache $pinned with $python; this takes minutes and 5 GB in $environment"
   rm -rf "$environment"
   mkdir -p "$cache"
