@@ -3,6 +3,7 @@ package lmcache
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kvproof/kvproof/harness/lmcmp/wire"
 )
@@ -55,19 +56,38 @@ type lookup struct {
 	session     *session
 }
 
+// sessionTTL is how long a request is remembered whose end nobody tells.
+const sessionTTL = 600 * time.Second
+
 // A session is what is known of a request until its end.
 type session struct {
 	rows    [][]objectKey // of its chunks
 	hits    int           // chunks that its last lookup found and somebody asked for
 	readers int
+	begun   time.Time
 }
 
 // sessionOf is the session of a request. s.mu is held.
 func (s *Server) sessionOf(request string) *session {
 	if s.sessions[request] == nil {
-		s.sessions[request] = &session{}
+		s.sessions[request] = &session{begun: s.now()}
+		s.forgetOld()
 	}
 	return s.sessions[request]
+}
+
+// forgetOld drops requests that began long ago, now and then. s.mu is held.
+func (s *Server) forgetOld() {
+	if len(s.sessions)%1024 != 0 {
+		return
+	}
+	now := s.now()
+	for request, session := range s.sessions {
+		if now.Sub(session.begun) > sessionTTL {
+			delete(s.sessions, request)
+			delete(s.lookups, request)
+		}
+	}
 }
 
 // lookup counts the leading chunks of a prompt that are there and locks them.
@@ -101,7 +121,7 @@ func (s *Server) lookup(r *wire.Lookup) error {
 	wanted := rows(&k, hashes, len(known.sizes))
 	l.found = s.objects.lookup(wanted, known.sizes, readers)
 	l.requested, l.keys = len(hashes), len(wanted[0])
-	l.session = &session{rows: wanted, readers: readers}
+	l.session = &session{rows: wanted, readers: readers, begun: s.now()}
 	s.keep(k.RequestID, l)
 	return nil
 }
@@ -112,6 +132,7 @@ func (s *Server) keep(request string, l *lookup) {
 	s.lookups[request] = l
 	if l.session != nil {
 		s.sessions[request] = l.session
+		s.forgetOld()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kvproof/kvproof/harness/lmcmp/wire"
 )
@@ -17,6 +18,7 @@ type Server struct {
 	config  Config
 	dialect *wire.Dialect
 	log     *log.Logger
+	now     func() time.Time
 	objects *objects
 	metrics atomic.Pointer[metrics]
 
@@ -59,7 +61,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting a cache server: %w", err)
 	}
-	s := &Server{config: c, planted: map[Fault]bool{}, peers: map[*peer]bool{}}
+	s := &Server{config: c, now: time.Now, planted: map[Fault]bool{}, peers: map[*peer]bool{}}
 	s.log = log.New(c.Log, "cache server: ", log.LstdFlags|log.Lmicroseconds)
 	s.ctx, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.start(ctx); err != nil {
