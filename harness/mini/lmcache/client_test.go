@@ -3,6 +3,8 @@ package lmcache
 import (
 	"bytes"
 	"context"
+	"errors"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -94,10 +96,17 @@ func (c *client) ignored(r wire.Request) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), silence)
 	defer cancel()
 	_, err := c.dealer.Call(ctx, r, wire.NewResult(r))
-	require.ErrorIs(c.t, err, context.DeadlineExceeded)
+	requireTimeout(c.t, err)
 	var ok string
 	require.True(c.t, c.call(&wire.Noop{}, &ok))
 	require.Equal(c.t, "OK", ok)
+}
+
+// requireTimeout checks that a call ended with the patience of its caller, which
+// on a busy machine may happen while it is still being sent.
+func requireTimeout(t *testing.T, err error) {
+	t.Helper()
+	require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 }
 
 const model = "test-model"

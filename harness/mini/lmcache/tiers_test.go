@@ -64,6 +64,14 @@ func TestTheLeastRecentlyUsedLeaveFirst(t *testing.T) {
 	require.Equal(t, int64(5*tiny), state(t, s).Used)
 }
 
+// The start of a prompt is the last of it to leave.
+func TestTheTailLeavesFirst(t *testing.T) {
+	s, c := newTiers(t, Config{})
+	a := c.put(1, 10)
+	c.put(2, 1)
+	require.Equal(t, []bool{true, true, true, true, false, false, false, false, false, false}, held(s, a))
+}
+
 func TestLockedChunksStay(t *testing.T) {
 	s, c := newTiers(t, Config{})
 	a := c.put(1, 4)
