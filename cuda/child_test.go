@@ -40,10 +40,8 @@ func child(role string) int {
 			return err
 		}
 		err = roles[role](s.driver, json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout))
-		for i, kind := range kinds {
-			if n := s.live(int32(i)); n != 0 && err == nil && role != "fault" {
-				err = fmt.Errorf("%d %s left behind", n, kind)
-			}
+		if left := s.Left(); left != "" && err == nil && role != "fault" {
+			err = errors.New(left)
 		}
 		return err
 	}()

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/cuda/standin"
 )
 
 func TestWithoutADriver(t *testing.T) {
@@ -35,8 +37,8 @@ func TestFailedStart(t *testing.T) {
 		{999, false, "cuda: cuInit: CUDA_ERROR (999): unknown to this driver"},
 	} {
 		t.Run(c.code.Error(), func(t *testing.T) {
-			s.fail("cuInit", 0, int32(c.code))
-			_, err := LoadLibrary(s.library)
+			s.Fail("cuInit", 0, int32(c.code))
+			_, err := LoadLibrary(s.Library)
 			require.ErrorIs(t, err, c.code)
 			require.Equal(t, c.noDriver, errors.Is(err, ErrNoDriver), "%v", err)
 			require.ErrorContains(t, err, c.want)
@@ -96,7 +98,7 @@ func TestModuleErrorHasTheCompilersLog(t *testing.T) {
 	require.ErrorIs(t, err, InvalidPTX)
 	require.ErrorContains(t, err, "\nptxas fatal   : Ptx assembly aborted due to errors")
 
-	s.fail("cuModuleLoadDataEx", 0, int32(UnsupportedPTXVersion))
+	s.Fail("cuModuleLoadDataEx", 0, int32(UnsupportedPTXVersion))
 	_, err = s.driver.Open(0)
 	require.ErrorContains(t, err, "opening device 0: cuda: cuModuleLoadDataEx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)")
 	require.ErrorContains(t, err, "go generate ./cuda")
@@ -109,17 +111,17 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 		"cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadDataEx", "cuModuleGetFunction",
 	} {
 		t.Run(call, func(t *testing.T) {
-			s.fail(call, 0, int32(OutOfMemory))
+			s.Fail(call, 0, int32(OutOfMemory))
 			_, err := s.driver.Open(0)
 			require.ErrorIs(t, err, OutOfMemory)
 			require.ErrorContains(t, err, call)
-			for i, kind := range kinds {
-				require.Zero(t, s.live(int32(i)), kind)
+			for i, kind := range standin.Kinds {
+				require.Zero(t, s.Live(int32(i)), kind)
 			}
 		})
 	}
 	t.Run("second kernel", func(t *testing.T) {
-		s.fail("cuModuleGetFunction", 1, int32(NotFound))
+		s.Fail("cuModuleGetFunction", 1, int32(NotFound))
 		_, err := s.driver.Open(0)
 		require.ErrorIs(t, err, NotFound)
 	})
@@ -129,7 +131,7 @@ func TestCloseReportsWhatFails(t *testing.T) {
 	s := useStandIn(t)
 	v, err := s.driver.Open(0)
 	require.NoError(t, err)
-	s.fail("cuCtxSetCurrent", 0, int32(InvalidContext))
+	s.Fail("cuCtxSetCurrent", 0, int32(InvalidContext))
 	require.ErrorIs(t, v.Close(), InvalidContext)
 	require.NoError(t, v.Close(), "only the first call reports")
 }
@@ -220,19 +222,19 @@ func TestFaultMarksTheDeviceDead(t *testing.T) {
 	}
 	err = v.Do(fault)
 	require.ErrorIs(t, err, IllegalAddress)
-	require.ErrorContains(t, lastLaunchError, "illegal global address")
+	require.ErrorContains(t, s.LaunchError(), "illegal global address")
 	require.Equal(t, "cuStreamSynchronize", v.Dead().Call)
 
-	before := s.calls("cuMemAlloc_v2")
+	before := s.Calls("cuMemAlloc_v2")
 	err = v.Do(fault)
 	var dead *DeadError
 	require.ErrorAs(t, err, &dead)
 	require.ErrorIs(t, err, IllegalAddress)
 	require.ErrorContains(t, err, "device 0 is unusable in this process since a fault: cuda: cuStreamSynchronize")
-	require.Equal(t, before, s.calls("cuMemAlloc_v2"), "a dead device is not called")
+	require.Equal(t, before, s.Calls("cuMemAlloc_v2"), "a dead device is not called")
 	require.NoError(t, v.Close())
 
-	s.forget() // what the dead context held goes with the process
+	s.Forget() // what the dead context held goes with the process
 }
 
 func TestStickyResults(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/cuda/standin"
 )
 
 func TestPoolsThatWouldFaultAreRefused(t *testing.T) {
@@ -55,7 +57,7 @@ func withDigester(c *Context, f func(g *Digester, n *scene) error) (err error) {
 
 func TestBlocksOutsideThePoolAreRefusedOnTheHost(t *testing.T) {
 	s, v := openStandIn(t)
-	launches := s.calls("cuLaunchKernel")
+	launches := s.Calls("cuLaunchKernel")
 	for _, c := range []struct {
 		name   string
 		blocks []uint32
@@ -80,20 +82,20 @@ func TestBlocksOutsideThePoolAreRefusedOnTheHost(t *testing.T) {
 			})
 		})
 	}
-	require.Equal(t, launches, s.calls("cuLaunchKernel"), "nothing was launched")
+	require.Equal(t, launches, s.Calls("cuLaunchKernel"), "nothing was launched")
 }
 
 func TestSumAllocatesNothingOnTheDevice(t *testing.T) {
 	s, v := openStandIn(t)
 	do(t, v, func(c *Context) error {
 		return withDigester(c, func(g *Digester, n *scene) error {
-			device, host := s.calls("cuMemAlloc_v2"), s.calls("cuMemHostAlloc")
+			device, host := s.Calls("cuMemAlloc_v2"), s.Calls("cuMemHostAlloc")
 			for i := range 10 {
 				if _, err := g.Sum(c, n.blocks, uint64(i)); err != nil {
 					return err
 				}
 			}
-			if s.calls("cuMemAlloc_v2") != device || s.calls("cuMemHostAlloc") != host {
+			if s.Calls("cuMemAlloc_v2") != device || s.Calls("cuMemHostAlloc") != host {
 				return errors.New("Sum allocated")
 			}
 			return nil
@@ -171,7 +173,7 @@ func TestFailedCallsLeaveNothing(t *testing.T) {
 		"cuStreamSynchronize": 4, "cuMemsetD8Async": 1, "cuLaunchKernel": 2, "cuMemcpyDtoHAsync_v2": 1,
 	} {
 		for skip := range times {
-			s.fail(call, int32(skip), int32(OutOfMemory))
+			s.Fail(call, int32(skip), int32(OutOfMemory))
 			err := v.Do(func(c *Context) error {
 				return withDigester(c, func(g *Digester, n *scene) error {
 					if _, err := g.Sum(c, n.blocks, 1); err != nil {
@@ -182,9 +184,9 @@ func TestFailedCallsLeaveNothing(t *testing.T) {
 			})
 			require.ErrorIs(t, err, OutOfMemory, "%s failing after %d calls", call, skip)
 			require.ErrorContains(t, err, call)
-			for i, kind := range kinds {
+			for i, kind := range standin.Kinds {
 				if kind != "modules" && kind != "contexts" {
-					require.Zero(t, s.live(int32(i)), "%s left behind by %s failing after %d calls", kind, call, skip)
+					require.Zero(t, s.Live(int32(i)), "%s left behind by %s failing after %d calls", kind, call, skip)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/ebitengine/purego"
 )
@@ -22,7 +23,9 @@ func Load() (*Driver, error) { return LoadLibrary(DriverLibrary) }
 
 // LoadLibrary is Load with another name or path of the library.
 func LoadLibrary(name string) (*Driver, error) {
+	runtime.LockOSThread() // the linker keeps the reason of a failure for the thread that asked
 	library, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	runtime.UnlockOSThread()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrNoDriver, err)
 	}

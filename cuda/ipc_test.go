@@ -97,7 +97,7 @@ func checkRoundTrip(t *testing.T, d *Driver, library string, early func(filled, 
 
 func TestRoundTripThroughAnotherProcess(t *testing.T) {
 	s := useStandIn(t)
-	checkRoundTrip(t, s.driver, "standin:"+s.library, func(filled, now kvsum.Table) error {
+	checkRoundTrip(t, s.driver, "standin:"+s.Library, func(filled, now kvsum.Table) error {
 		if n := len(filled.Diff(now)); n != len(filled.Sums) {
 			return fmt.Errorf("%d of %d units are still poisoned when the server has answered: "+
 				"the stand-in cannot show a missing wait", n, len(filled.Sums))
@@ -108,7 +108,7 @@ func TestRoundTripThroughAnotherProcess(t *testing.T) {
 
 func TestFaultInAnotherProcess(t *testing.T) {
 	s := useStandIn(t)
-	_, _, wait := startChild(t, "fault", "standin:"+s.library)
+	_, _, wait := startChild(t, "fault", "standin:"+s.Library)
 	wait()
 }
 

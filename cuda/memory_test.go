@@ -126,7 +126,7 @@ func TestHostMemory(t *testing.T) {
 		})
 	}
 	t.Run("registering fails", func(t *testing.T) {
-		s.fail("cuMemHostRegister_v2", 0, int32(OutOfMemory))
+		s.Fail("cuMemHostRegister_v2", 0, int32(OutOfMemory))
 		err := v.Do(func(c *Context) error { _, err := c.AllocHost(Registered, 4096); return err })
 		require.ErrorIs(t, err, OutOfMemory)
 		require.ErrorContains(t, err, "allocating 4096 bytes of registered host memory")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/cuda/standin"
 )
 
 // transfers cover each way, each kind of memory, contiguous and scattered, gated
@@ -172,18 +174,18 @@ func TestFailedTransfersLeaveNothing(t *testing.T) {
 		"cuLaunchKernel": 2, "cuCtxSynchronize": 1,
 	} {
 		for skip := range times {
-			s.fail(call, int32(skip), int32(OutOfMemory))
+			s.Fail(call, int32(skip), int32(OutOfMemory))
 			err := v.Do(func(c *Context) error { _, err := c.Measure(transfer); return err })
 			require.ErrorIs(t, err, OutOfMemory, "%s failing after %d calls", call, skip)
-			for i, kind := range kinds {
+			for i, kind := range standin.Kinds {
 				if kind != "modules" && kind != "contexts" {
-					require.Zero(t, s.live(int32(i)), "%s left behind by %s failing after %d calls", kind, call, skip)
+					require.Zero(t, s.Live(int32(i)), "%s left behind by %s failing after %d calls", kind, call, skip)
 				}
 			}
 		}
 	}
 	t.Run("the device cannot wait for a value", func(t *testing.T) {
-		s.fail("cuStreamWaitValue32_v2", 0, int32(NotSupported))
+		s.Fail("cuStreamWaitValue32_v2", 0, int32(NotSupported))
 		do(t, v, func(c *Context) error {
 			r, err := c.Measure(transfer)
 			if err == nil && r.Gated {

@@ -4,7 +4,7 @@
 // and lazy where the driver may be: what goes into a stream runs only when
 // somebody waits for it, so that a forgotten wait shows as a wrong result every
 // time. "Device" memory is a mapped memfd, so that IPC handles work between
-// processes. A kernel launch is handed to the launcher that the test registers,
+// processes. A kernel launch is handed to the launcher that is registered,
 // which executes the PTX; no result is faked.
 #define _GNU_SOURCE
 #include <pthread.h>
