@@ -107,6 +107,8 @@ func TestRefused(t *testing.T) {
 		{"data that two would read", []string{"-workload=trace,text", "-data=" + trace}, []string{"trace and text would all read it"}},
 		{"subsets of something else", []string{"-workload=text", "-subsets=qasper"}, []string{"-subsets=qasper", "only -workload=longbench"}},
 		{"unknown chat", []string{"-workload=text", "-chat=maybe"}, []string{"-chat=maybe", "on, off or auto"}},
+		{"chat without text", []string{"-workload=unique", "-chat=off"}, []string{"-chat=off", "-workload=unique is made of text"}},
+		{"repeats without text", []string{"-workload=unique", "-dedup=false"}, []string{"-dedup=false", "-workload=unique is made of text"}},
 		{"context beyond the model's", []string{"-contextlen=5000"}, []string{"-contextlen=5000", "1 to 4096"}},
 		{"more text than there is", []string{"-workload=text", "-requests=900"}, []string{"-requests=900", "workload text"}},
 		{"no room for text", []string{"-workload=text", "-inputlen=100"}, []string{"-inputlen=100", "the shortest paragraph"}},

@@ -49,6 +49,10 @@ func (s *Settings) readData(sel *selection) (err error) {
 		return fmt.Errorf("-chat=%s: want on, off or auto", s.Chat)
 	case s.Verbatim && text.Format == "":
 		return errors.New("-verbatim=true: only workloads of text have marks to leave out")
+	case s.Chat != "auto" && text.Format == "":
+		return fmt.Errorf("-chat=%s: no workload of -workload=%s is made of text", s.Chat, s.Workload)
+	case !s.Dedup && text.Format == "":
+		return fmt.Errorf("-dedup=false: no workload of -workload=%s is made of text", s.Workload)
 	case s.Verbatim && slices.ContainsFunc(sel.rows, neverEmptied):
 		return fmt.Errorf("-verbatim=true: row %s of -backend=%s cannot be emptied: only the marks in the texts keep its cycles apart",
 			sel.rows[slices.IndexFunc(sel.rows, neverEmptied)].Name(), s.Backend)
