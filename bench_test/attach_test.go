@@ -79,7 +79,7 @@ func attach(t *testing.T, args ...string) (string, int, string) {
 	t.Helper()
 	results := t.TempDir()
 	cmd := suite(t.Context(), append([]string{
-		"-test.bench=Serve", "-results=" + results, "-blocksize=32", "-workload=unique", "-requests=8", "-concurrency=2", "-inputlen=100", "-outputlen=32",
+		"-test.bench=Serve$", "-results=" + results, "-blocksize=32", "-workload=unique", "-requests=8", "-concurrency=2", "-inputlen=100", "-outputlen=32",
 	}, args...)...)
 	cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+gatewayKey, "KVPROOF_ATTACH_HEADERS=X-Team: kv")
 	var out bytes.Buffer

@@ -66,6 +66,8 @@ func (c *cacheServer) start(tb testing.TB, ctx context.Context, bytes int64) err
 	bytes = max(room*bytes, 64<<20)
 	var endpoints lmcmp.Endpoints
 	switch c.stack {
+	case "attach":
+		tb.Skip("A cache server that is up is measured by kvproof cachebench, which is told where.")
 	case "mini":
 		mini, err := lmcache.Start(ctx, lmcache.Config{
 			Chunk: c.chunk, HTTPAddr: "127.0.0.1:0", TransferWorkers: cacheWorkers, Workers: cacheWorkers, L1Bytes: bytes,

@@ -19,6 +19,7 @@ type Settings struct {
 	Engine      string
 	Attach      string
 	AllowReset  bool
+	Keep        bool
 	BlockSize   int
 	Workload    string
 	Requests    int
@@ -73,6 +74,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own.StringVar(&s.Engine, "engine", engine, "which engine a -stack other than mini runs: "+strings.Join(recipe.Engines(), ", "))
 	own.StringVar(&s.Attach, "attach", "", "measure servers that somebody else started: engine=URL, at will lmcache=URL or daser=URL, and metrics=URL for each replica; a key is taken from OPENAI_API_KEY")
 	own.BoolVar(&s.AllowReset, "allowreset", false, "an attached server is ours alone: empty its caches")
+	own.BoolVar(&s.Keep, "keep", false, "leave the servers of real engines up at the end, and say how to attach to them")
 	own.IntVar(&s.BlockSize, "blocksize", 128, "tokens per KV block, for the prompts and every server alike")
 	own.StringVar(&s.Workload, "workload", "all", "workloads to run: all, or a comma list of "+strings.Join(workloadNames(), ", "))
 	own.IntVar(&s.Requests, "requests", 8, "requests per pass")

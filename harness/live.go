@@ -54,6 +54,12 @@ func (s *session) closeLives() error {
 		if l.server == nil {
 			continue
 		}
+		if s.settings.Keep && l.server.Keep != nil {
+			attach, err := l.server.Keep()
+			errs = append(errs, err)
+			fmt.Printf("# kept: row %s: -attach %s -backend=%s -blocksize=%d -allowreset; kvproof doctor says how to end it\n",
+				l.row, attach, l.row, s.settings.BlockSize)
+		}
 		if err := l.server.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing row %s: %w", l.row, err))
 		}

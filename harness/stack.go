@@ -82,6 +82,9 @@ func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []re
 func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
 	switch stack.Engine {
 	case recipe.InProcess:
+		if s.Keep {
+			wrong("keep", s.Keep, "the miniature stack lives in this process and ends with it; kvproof mini serves one for longer")
+		}
 		mini := recipe.Mini{Model: s.Model}
 		switch {
 		case stack.DaseR != recipe.InProcess || stack.LMCache != recipe.InProcess && stack.LMCache != recipe.Process:

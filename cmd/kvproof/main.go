@@ -43,6 +43,7 @@ func commands() []command {
 		{"paced", "serve answers at times that are known, to measure a client against", runPaced},
 		{"client", "drive a server with the client that the benchmarks measure with", runClient},
 		{"compareclient", "measure that client and vllm bench serve side by side, against known truth", runCompareClient},
+		{"doctor", "say which rungs this machine can run, and what would add the others", runDoctor},
 		{"version", "print what this binary was built from", runVersion},
 	}
 }

@@ -65,6 +65,22 @@ func builtIn(engine, name string) (File, bool, error) {
 	return f, err == nil, err
 }
 
+// Installed says where a built-in program must be, how to get it, and whether it
+// is there.
+func Installed(program string) (path, install string, ok bool) {
+	p := programs()[program]
+	cache, err := cacheDir()
+	if err != nil || len(p.Argv) == 0 {
+		return program, p.Install, false
+	}
+	path, err = variables{values: map[string]string{"cache": cache}}.expand(p.Argv[0])
+	if err != nil {
+		return program, p.Install, false
+	}
+	_, err = lookPath(path)
+	return path, p.Install, err == nil
+}
+
 // A Deployment starts real services by process.
 type Deployment struct {
 	Engine   string // one of Engines
@@ -159,6 +175,7 @@ type deployed struct {
 	launcher  *launch.Launcher
 	mu        sync.Mutex
 	services  []*launch.Service
+	kept      bool
 	processes []launch.Process  // what they are, by the same index
 	urls      map[string]string // of the services' HTTP sides
 	metrics   map[string]string
@@ -280,7 +297,27 @@ func (d *deployed) died() error {
 	return nil
 }
 
+// keep leaves the services up and returns an -attach value for them.
+func (d *deployed) keep() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	attach := "engine=" + d.urls[engineProbe]
+	for _, s := range d.services {
+		if err := s.Keep(); err != nil {
+			return "", err
+		}
+		if s.Name == "lmcache" || s.Name == "daser" {
+			attach += "," + s.Name + "=" + d.urls[s.Name]
+		}
+	}
+	d.kept = true
+	return attach, nil
+}
+
 func (d *deployed) close(ctx context.Context) error {
+	if d.kept {
+		return nil
+	}
 	var errs []error
 	for _, s := range slices.Backward(d.services) {
 		errs = append(errs, s.Stop(ctx))

@@ -65,6 +65,6 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 		e.Facts["engine"] = version
 	}
 	server := d.row.assemble(e, d.env)
-	server.Restart = d.restart
+	server.Restart, server.Keep = d.restart, d.keep
 	return server, nil
 }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// doctor runs the command on a machine of the test's own making.
+func doctor(t *testing.T) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"doctor"}, &out, &errs), "%s", &errs)
+	require.Empty(t, errs.String())
+	return out.String()
+}
+
+func TestDoctor(t *testing.T) {
+	cache, bin := t.TempDir(), t.TempDir()
+	t.Setenv("KVPROOF_CACHE", cache)
+	t.Setenv("PATH", bin)
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	install := func(path string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
+	}
+
+	bare := doctor(t)
+	for _, want := range []string{
+		"no   the miniature stack", "go is not installed", "make is not installed: apt-get install make",
+		"no   llama.cpp (-tags llamacpp)\n", ": make setup-llamacpp\n", ": make setup-vllm\n", ": make setup-lmcache\n",
+		"no   containers\n", "no container engine answers at unix://" + socket + ": scripts/engine.sh up",
+		"the container engine has no NVIDIA runtime: install nvidia-container-toolkit",
+	} {
+		require.Contains(t, bare, want)
+	}
+	require.NotContains(t, bare, "yes")
+
+	for _, name := range []string{"go", "make"} {
+		install(filepath.Join(bin, name))
+	}
+	install(filepath.Join(cache, "llamacpp", "bin", "python"))
+	install(filepath.Join(cache, "vllm", "bin", "vllm"))
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	go server.Serve(listener) // ends with Close
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	some := doctor(t)
+	for _, want := range []string{"yes  the miniature stack", "yes  llama.cpp", "yes  vLLM on the CPU (-tags vllm)", "no   vLLM on the CPU with LMCache", "yes  containers\n"} {
+		require.Contains(t, some, want)
+	}
+}
