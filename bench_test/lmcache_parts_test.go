@@ -73,15 +73,21 @@ func storeVisible(t *testing.T, c *lmcmp.Client, content lmcmp.Content, blocks [
 	_, err := c.Store(t.Context(), r, 0, 2, blocks)
 	require.NoError(t, err)
 	require.NoError(t, c.End(t.Context(), r))
+	waitFor(t, c, func(try int) lmcmp.Request { return promptOf(fmt.Sprintf("visible-%d", try)) }, 2)
+}
+
+// waitFor asks until that many chunks are found.
+func waitFor(t *testing.T, c *lmcmp.Client, ask func(try int) lmcmp.Request, chunks int) {
+	t.Helper()
 	try := 0
 	require.Eventually(t, func() bool {
 		try++
-		r := promptOf(fmt.Sprintf("visible-%d", try))
+		r := ask(try)
 		hits, _, err := c.Lookup(t.Context(), r)
 		require.NoError(t, err)
 		require.NoError(t, c.Free(t.Context(), r))
 		require.NoError(t, c.End(t.Context(), r))
-		return hits == 2
+		return hits == chunks
 	}, time.Minute, time.Millisecond)
 }
 

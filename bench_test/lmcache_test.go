@@ -146,15 +146,6 @@ func boundaries(t *testing.T, s *lmcmp.Server) {
 	}
 }
 
-// TestRealCacheServerTransferRefused: a transport other than the one asked for
-// is an error, not a fallback.
-func TestRealCacheServerTransferRefused(t *testing.T) {
-	s := discover(t, harness.StartLMCache(t, recipe.LMCacheServer{Chunk: chunk, NoPool: true}).Endpoints)
-	_, err := s.Connect(t.Context(), lmcmp.Config{Shape: parseShape(t, "(2,64,4,1,8):float16:2"), Transfer: lmcmp.EngineDriven})
-	require.ErrorIs(t, err, lmcmp.ErrTransfer)
-	require.ErrorContains(t, err, "--shm-name")
-}
-
 // damage flips a byte of the server's pool between store and retrieve: the
 // server says that all is well.
 func damage(t *testing.T, running *recipe.RunningLMCache, s *lmcmp.Server) {
