@@ -119,7 +119,8 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 	}
 	y.plan = y.result.Cold.Plan // with the answers that conversations went on with
 	y.found(y.config.Answers.cold(y.config, y.server.Row, y.params.Cycle, y.result.Cold)...)
-	if err := y.needControl(ctx); err != nil || len(y.result.Findings) > 0 {
+	shown := len(y.result.Findings)
+	if err := y.needControl(ctx); err != nil || len(y.result.Findings) > shown {
 		return err
 	}
 	y.cache.store(y.plan)
