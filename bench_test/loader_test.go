@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvproof/kvproof/harness/mini/model"
+	"github.com/kvproof/kvproof/harness/tiny"
 	"github.com/kvproof/kvproof/harness/vllmbench"
 )
 
@@ -145,6 +147,22 @@ func TestOneFileDrivesBothClients(t *testing.T) {
 	}
 	require.Equal(t, hits["internal"], hits["upstream"])
 	require.InDelta(t, 3*64.0/(3*70), hits["upstream"], 1e-9)
+}
+
+// TestUpstreamLoaderOnAttached: a server of one's own, under a name that is not
+// its model's directory.
+func TestUpstreamLoaderOnAttached(t *testing.T) {
+	small := model.Nano()
+	dir := filepath.Join(t.TempDir(), "nano")
+	require.NoError(t, tiny.WriteTokenizer(dir, small.Vocab, small.Context))
+	args := []string{"-attach=engine=" + engine(t), "-allowreset", "-backend=engine-cache", "-blocksize=32", "-vllm=" + standinClient(t)}
+	out, results, err := loaded(t, "", append(args, "-model="+dir)...)
+	require.NoError(t, err, "%s", out)
+	checkUpstream(t, results, "engine-cache", "cold", 32, 3)
+
+	out, _, err = loaded(t, "", append(args, "-model=")...)
+	require.Error(t, err)
+	require.Contains(t, out, "-model")
 }
 
 // TestUpstreamLoaderMissing: a client that is not installed is named in a full

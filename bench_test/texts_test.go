@@ -106,3 +106,14 @@ func TestDataSets(t *testing.T) {
 		})
 	}
 }
+
+// TestTextOnAttached: a server that somebody else started tokenizes, too.
+func TestTextOnAttached(t *testing.T) {
+	results := t.TempDir()
+	out, err := suite(t.Context(), "-attach=engine="+engine(t), "-allowreset", "-backend=engine-cache", "-blocksize=32", "-workload=text",
+		"-requests=3", "-concurrency=2", "-inputlen=400", "-outputlen=32", "-results="+results).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	r := readObject(t, onlyRun(t, results), "engine-cache", "block-32", "text", "cycle-1", "results.json")
+	warm := r["result"].(object)["warm"].(object)["summary"].(object)
+	require.Greater(t, warm["usage_cached_tokens"], warm["prompt_tokens_total"].(float64)*0.8)
+}

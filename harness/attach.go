@@ -47,7 +47,7 @@ func (s *Settings) attached(wrong func(flag string, value any, format string, ar
 		if err != nil {
 			wrong("model", s.Model, "%w", err)
 		}
-		model.Vocab, model.Facts, model.Sizeless = known.Vocab, known.Facts, false
+		model.Dir, model.Vocab, model.Facts, model.Sizeless = known.Dir, known.Vocab, known.Facts, false
 	} else {
 		s.Model = model.Name
 	}

@@ -56,6 +56,8 @@ func (s *Settings) checkLoader(sel *selection, wrong func(flag string, value any
 	}
 	if sel.stack.Engine != recipe.InProcess && s.Engine != "vllm" {
 		wrong("loader", s.Loader, "it drives the miniature engine and vLLM, not %s", s.Engine)
+	} else if sel.stack.Engine != recipe.InProcess && sel.model.Dir == "" {
+		wrong("loader", s.Loader, "vllm bench serve tokenizes by itself: -model must be the directory of the model, or of its tokenizer")
 	}
 	var err error
 	if sel.vllm, err = vllmbench.Executable(s.VLLM); err != nil {

@@ -84,6 +84,10 @@ func send(flags map[string]string, mode string) (map[string]any, error) {
 	if mode == "lose" {
 		prompts--
 	}
+	model := flags["model"]
+	if served, ok := flags["served-model-name"]; ok {
+		model = served
+	}
 	var file []string // of the custom format, by line
 	if path := flags["dataset-path"]; path != "" {
 		text, err := os.ReadFile(path)
@@ -113,7 +117,7 @@ func send(flags map[string]string, mode string) (map[string]any, error) {
 			}
 		}
 		body, err := json.Marshal(map[string]any{
-			"model": flags["model"], "prompt": strings.Join(words, " "), "max_tokens": number("output"), "temperature": 0, "ignore_eos": true,
+			"model": model, "prompt": strings.Join(words, " "), "max_tokens": number("output"), "temperature": 0, "ignore_eos": true,
 		})
 		if err != nil {
 			return nil, err
