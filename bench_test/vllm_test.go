@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,16 +33,19 @@ func TestUnsupportedBlockSize(t *testing.T) {
 func TestDamagedKVFiles(t *testing.T) {
 	files := harness.Row(t, "engine-files")
 	for _, c := range []struct {
-		name   string
-		damage func(dirs [][]string) error // files by prompt
-		want   []row.Code                  // nil: none
+		name    string
+		damage  func(dirs [][]string) error // files by prompt
+		want    []row.Code                  // one of them; nil: none
+		restart bool                        // the engine is not to be used any more
 	}{
-		{"none", func([][]string) error { return nil }, nil},
-		{"the lowest bit of one value in each layer", each(func(v []byte) { v[len(v)/2&^1] ^= 1 }), []row.Code{row.OutputDiffers, row.LogprobShift}},
-		{"the two halves of the tokens change places", each(halves), []row.Code{row.OutputDiffers, row.LogprobShift}},
-		{"all values are no numbers", each(notNumbers), []row.Code{row.LogprobNull, row.OutputDiffers}},
-		{"another prompt's KV", exchange, []row.Code{row.OutputDiffers, row.LogprobShift}},
-		{"files that are cut off, which ends the engine", truncate, []row.Code{row.RequestFailed, row.ServerDied}},
+		{"none", func([][]string) error { return nil }, nil, false},
+		{"the lowest bit of one value in each layer", each(func(v []byte) { v[len(v)/2&^1] ^= 1 }), []row.Code{row.OutputDiffers, row.LogprobShift}, false},
+		{"the two halves of the tokens change places", each(halves), []row.Code{row.OutputDiffers, row.LogprobShift}, false},
+		{"another prompt's KV", exchange, []row.Code{row.OutputDiffers, row.LogprobShift}, false},
+		{"files that are cut off, which ends the engine", truncate, []row.Code{row.ServerDied}, true},
+		// Observed on vLLM 0.32.0: what is not a number stays in the engine's blocks
+		// and comes into the answers of prompts that never touched the files.
+		{"all values are no numbers", each(notNumbers), []row.Code{row.LogprobNull}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cell, server := harness.LiveCell(t, files, harness.TestCell{Requests: 2, Concurrency: 1})
@@ -59,10 +63,11 @@ func TestDamagedKVFiles(t *testing.T) {
 				require.Positive(t, proof.Result.Warm.HitTokens)
 				return
 			}
-			require.NotEmpty(t, findings)
-			require.Contains(t, c.want, findings[0].Code, "%v", findings)
-			if server.Died() != nil || findings[0].Code == row.RequestFailed {
+			if c.restart {
 				require.NoError(t, server.Restart(t.Context(), "engine"))
+			}
+			require.True(t, slices.ContainsFunc(findings, func(f row.Finding) bool { return slices.Contains(c.want, f.Code) }), "%v", findings)
+			if c.want[0] == row.ServerDied {
 				return
 			}
 			require.Equal(t, verdict.Corrupt, proof.Verdict)
