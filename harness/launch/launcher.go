@@ -17,9 +17,11 @@ type Launcher struct {
 	owner *owner
 	swept []Record
 
-	mu       sync.Mutex
-	services []*Service // in the order of their starts
-	closed   bool
+	mu              sync.Mutex
+	services        []*Service // in the order of their starts
+	containers      []*ContainerService
+	containersSwept bool
+	closed          bool
 }
 
 // DefaultDir is where this user's runs keep their records: running below
@@ -74,13 +76,16 @@ func (l *Launcher) Swept() []Record { return slices.Clone(l.swept) }
 // the lock back. It may be called again.
 func (l *Launcher) Close(ctx context.Context) error {
 	l.mu.Lock()
-	services, closed := l.services, l.closed
-	l.services, l.closed = nil, true
+	services, containers, closed := l.services, l.containers, l.closed
+	l.services, l.containers, l.closed = nil, nil, true
 	l.mu.Unlock()
 	if closed {
 		return nil
 	}
 	var errs []error
+	for _, c := range slices.Backward(containers) {
+		errs = append(errs, c.Stop(ctx))
+	}
 	for _, s := range slices.Backward(services) {
 		errs = append(errs, s.Stop(ctx))
 	}
@@ -96,6 +101,22 @@ func (l *Launcher) add(s *Service) error {
 	}
 	l.services = append(l.services, s)
 	return nil
+}
+
+func (l *Launcher) addContainer(c *ContainerService) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errors.New("the launcher is closed")
+	}
+	l.containers = append(l.containers, c)
+	return nil
+}
+
+func (l *Launcher) removeContainer(c *ContainerService) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.containers = slices.DeleteFunc(l.containers, func(o *ContainerService) bool { return o == c })
 }
 
 func (l *Launcher) remove(s *Service) {

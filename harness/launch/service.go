@@ -64,51 +64,10 @@ func quote(lines []string) string {
 	return "; its log ends with\n\t" + strings.Join(lines, "\n\t")
 }
 
-// ready waits until the check succeeds, the process ends or says in its log
-// that it will not come up, or ctx ends.
 func (s *Service) ready(ctx context.Context) error {
-	log := follower{path: s.Log, offset: s.begin}
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		if err := s.Err(); err != nil {
-			return err
-		}
-		if line := refusal(log.fresh(), s.refusal); line != "" {
-			return fmt.Errorf("it will not come up, in its own words:\n\t%s", line)
-		}
-		err := s.ask(ctx)
-		if err == nil {
-			return s.Err() // another process could have answered on its port
-		}
-		select {
-		case <-s.exited:
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%w (asked last: %w)%s", context.Cause(ctx), err, quote(tail(s.Log)))
-		}
-	}
-}
-
-func (s *Service) ask(ctx context.Context) error {
-	if s.check == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return s.check(ctx)
-}
-
-// refusal is the first of the lines that holds one of the parts.
-func refusal(lines, parts []string) string {
-	for _, line := range lines {
-		for _, part := range parts {
-			if strings.Contains(line, part) {
-				return line
-			}
-		}
-	}
-	return ""
+	return (&waiting{
+		name: s.Name, log: follower{path: s.Log, offset: s.begin}, path: s.Log, refusal: s.refusal, check: s.check, exited: s.exited, died: s.Err,
+	}).ready(ctx)
 }
 
 // killWait is how long the kernel may take to end what was killed.
