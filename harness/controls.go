@@ -20,8 +20,8 @@ const inexactProofRequests = 8
 // engine alone, with its own prefix cache, and all of them in one go: a GPU
 // seldom has room for two engines.
 func (s *session) ensureControls() error {
-	if s.selection.exact || s.selection.control == nil {
-		return nil
+	if s.selection.exact || s.selection.control == nil || recipe.Exact(s.selection.control) {
+		return nil // an engine that is pinned is no control of one that is not: rows then run their own
 	}
 	s.controlling.Do(func() { s.controlFailure = s.runControls() })
 	return s.controlFailure

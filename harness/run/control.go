@@ -46,7 +46,7 @@ type Controls struct {
 func fingerprint(server *row.Server, c Config) string {
 	p := c.Params
 	p.Cycle, p.Requests = proofCycle, min(p.Requests, c.ProofRequests)
-	return fmt.Sprintf("%s|%s|%s|%s|%+v|%+v|%d", server.Facts["engine"], server.Facts["model"], server.Facts["model-fingerprint"], c.Workload.Name, p, c.Sampling, c.Concurrency)
+	return fmt.Sprintf("%v|%s|%s|%s|%s|%+v|%+v|%d", server.Exact, server.Facts["engine"], server.Facts["model"], server.Facts["model-fingerprint"], c.Workload.Name, p, c.Sampling, c.Concurrency)
 }
 
 func (c *Controls) get(key string) *Control {
