@@ -53,6 +53,7 @@ type worker struct {
 	stores     bool
 	memory     Memory
 	host       *HostMemory // memory, where it is that
+	event      []byte      // behind what was last put into it here; empty on a CPU
 	registered bool
 }
 

@@ -58,7 +58,7 @@ func (m *HostMemory) spans(slot []byte, blocks []int, toSlot bool) []span {
 	var spans []span
 	for plane := range m.layers[0].Planes {
 		for _, l := range m.layers {
-			n := l.blockBytes()
+			n := l.BlockBytes()
 			for i := 0; i < len(blocks); {
 				run := 1
 				for i+run < len(blocks) && blocks[i+run] == blocks[i]+run {
@@ -82,7 +82,7 @@ func (m *HostMemory) spans(slot []byte, blocks []int, toSlot bool) []span {
 func (m *HostMemory) chunkBytes(blocks int) int {
 	total := 0
 	for _, l := range m.layers {
-		total += l.Planes * blocks * l.blockBytes()
+		total += l.Planes * blocks * l.BlockBytes()
 	}
 	return total
 }

@@ -39,14 +39,14 @@ func NewHostMemory(shape Shape, shared bool) (*HostMemory, error) {
 		for range g.Layers {
 			l := layer{Group: g}
 			if shared {
-				s, err := shm.Create(g.layerBytes())
+				s, err := shm.Create(g.LayerBytes())
 				if err != nil {
 					return nil, errors.Join(err, m.Close())
 				}
 				m.segments = append(m.segments, s)
 				l.bytes = s.Bytes()
 			} else {
-				l.bytes = make([]byte, g.layerBytes())
+				l.bytes = make([]byte, g.LayerBytes())
 			}
 			m.layers = append(m.layers, l)
 		}
@@ -56,7 +56,7 @@ func NewHostMemory(shape Shape, shared bool) (*HostMemory, error) {
 
 // block is the bytes of a block in one plane of a layer.
 func (l layer) block(plane, id int) []byte {
-	n := l.blockBytes()
+	n := l.BlockBytes()
 	at := (plane*l.Blocks + id) * n
 	return l.bytes[at : at+n]
 }
@@ -65,7 +65,7 @@ func (l layer) block(plane, id int) []byte {
 func (m *HostMemory) Tensors() []wire.Tensor {
 	var tensors []wire.Tensor
 	for i, s := range m.segments {
-		shape, stride := m.layers[i].dims()
+		shape, stride := m.layers[i].Dims()
 		tensors = append(tensors, wire.Tensor{
 			Kind: wire.CPUShared, Name: s.Name(), Bytes: len(s.Bytes()),
 			DType: m.layers[i].DType, Shape: shape, Stride: stride, Device: "cpu",
@@ -97,7 +97,7 @@ func (m *HostMemory) each(blocks []int, f func(b []byte, layer, plane, i int)) {
 
 // Write puts content into blocks; the event is empty.
 func (m *HostMemory) Write(blocks []int, c Content) ([]byte, error) {
-	m.each(blocks, func(b []byte, layer, plane, i int) { patternOf(c, layer, plane, c.First+i).fill(b) })
+	m.each(blocks, func(b []byte, layer, plane, i int) { c.Fill(b, layer, plane, c.First+i) })
 	return nil, nil
 }
 
@@ -114,14 +114,11 @@ func (m *HostMemory) Wait([]byte) error { return nil }
 func (m *HostMemory) Verify(blocks []int, c Content) ([]Mismatch, error) {
 	var found []Mismatch
 	m.each(blocks, func(b []byte, layer, plane, i int) {
-		if len(found) == maxMismatches {
+		if len(found) == MaxMismatches {
 			return
 		}
-		if at, want := patternOf(c, layer, plane, c.First+i).differs(b); at >= 0 {
-			found = append(found, Mismatch{
-				Layer: layer, Plane: plane, Position: c.First + i, Block: blocks[i], Byte: at, Want: want, Got: b[at],
-				Looks: looks(b, c, layer, plane, c.First+i, len(blocks)),
-			})
+		if m, differs := c.Compare(b, Mismatch{Layer: layer, Plane: plane, Position: c.First + i, Block: blocks[i]}, len(blocks)); differs {
+			found = append(found, m)
 		}
 	})
 	return found, nil

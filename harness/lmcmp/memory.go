@@ -21,12 +21,13 @@ type Memory interface {
 	// Registered says that the server has opened it.
 	Registered() error
 	// Write puts content into blocks. What it returns is the IPC handle of the
-	// event after which the content is there; on a CPU it is there at once and
-	// the handle is empty.
+	// event after which the content is there, which a server waits for; on a CPU
+	// it is there at once and the handle is empty.
 	Write(blocks []int, c Content) (event []byte, err error)
 	// Poison puts bytes into blocks that no content has.
 	Poison(blocks []int) (event []byte, err error)
-	// Wait returns when the event that a server answered with has come.
+	// Wait returns when an event has come: one that Write or Poison returned, or
+	// one that a server answered with.
 	Wait(event []byte) error
 	// Verify compares blocks with content, and returns what differs.
 	Verify(blocks []int, c Content) ([]Mismatch, error)
@@ -60,6 +61,6 @@ func (m Mismatch) String() string {
 // that many blocks.
 func (m Mismatch) Chunk(blocks int) int { return m.Position / blocks }
 
-// maxMismatches bounds what Verify returns: one is enough to fail, some show
+// MaxMismatches bounds what Verify returns: one is enough to fail, some show
 // a pattern.
-const maxMismatches = 16
+const MaxMismatches = 16

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// poisonByte fills blocks before a retrieve. A block of content that happens to
+// PoisonByte is what Poison fills blocks with. A block of content that happens to
 // be all this byte is as likely as a collision of hashes.
-const poisonByte = 0xa5
+const PoisonByte = 0xa5
 
 // A pattern is the content of one block of one plane of one layer: the outputs
 // of SplitMix64 from a start of its own. Each block differs from every other,
@@ -19,9 +19,16 @@ const golden = 0x9e3779b97f4a7c15
 
 // patternOf mixes the four coordinates, so that neighbours share nothing.
 func patternOf(c Content, layer, plane, position int) pattern {
+	return pattern(mix(c.FillSeed(layer, plane, position)))
+}
+
+// FillSeed is what the content of one block of one plane of a layer follows
+// from: as a seed of the fill of package kvsum, for its unit 0, it gives the same
+// bytes. Their checksum follows from it without them.
+func (c Content) FillSeed(layer, plane, position int) uint64 {
 	x := mix(c.Seed + golden)
 	x = mix(x ^ uint64(layer)<<1 ^ uint64(plane))
-	return pattern(mix(x + uint64(position)*golden))
+	return x + uint64(position)*golden
 }
 
 // Mix spreads x over 64 bits.
@@ -38,8 +45,26 @@ func mix(x uint64) uint64 {
 // the first worker has it.
 func (c Content) Block(layer, plane, position, size int) []byte {
 	b := make([]byte, size)
-	patternOf(c, layer, plane, position).fill(b)
+	c.Fill(b, layer, plane, position)
 	return b
+}
+
+// Fill is Block into memory that is there.
+func (c Content) Fill(b []byte, layer, plane, position int) {
+	patternOf(c, layer, plane, position).fill(b)
+}
+
+// Compare holds b against the content of the block that m names by layer, plane
+// and position, in a run of that many positions. Where a byte differs it fills in
+// the rest of m.
+func (c Content) Compare(b []byte, m Mismatch, positions int) (_ Mismatch, differs bool) {
+	at, want := patternOf(c, m.Layer, m.Plane, m.Position).differs(b)
+	if at < 0 {
+		return m, false
+	}
+	m.Byte, m.Want, m.Got = at, want, b[at]
+	m.Looks = looks(b, c, m.Layer, m.Plane, m.Position, positions)
+	return m, true
 }
 
 func (p pattern) word(i int) uint64 { return mix(uint64(p) + uint64(i)*golden) }
@@ -78,7 +103,7 @@ func (p pattern) differs(b []byte) (at int, want byte) {
 // looks says what a damaged block looks like, for whoever has to find out why.
 func looks(b []byte, c Content, layer, plane, position, positions int) string {
 	switch {
-	case uniform(b, poisonByte):
+	case uniform(b, PoisonByte):
 		return "not written at all"
 	case uniform(b, 0):
 		return "all zero"
@@ -115,7 +140,7 @@ func uniform(b []byte, value byte) bool {
 // poison fills b with the byte that no content consists of.
 func poison(b []byte) {
 	for i := range b[:min(len(b), 64)] {
-		b[i] = poisonByte
+		b[i] = PoisonByte
 	}
 	for n := 64; n < len(b); n *= 2 {
 		copy(b[n:], b[:n])

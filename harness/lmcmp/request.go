@@ -148,9 +148,19 @@ func (c *Client) Write(blocks []int, content Content) error {
 		if err != nil {
 			return fmt.Errorf("writing KV of worker %d: %w", i, err)
 		}
-		if err := w.memory.Wait(event); err != nil {
+		if err := w.put(event); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// put keeps the event behind what was put into the memory, for the server, and
+// waits for it: the time of a transfer is then without that of the filling.
+func (w *worker) put(event []byte) error {
+	w.event = event
+	if err := w.memory.Wait(event); err != nil {
+		return fmt.Errorf("waiting for KV to be put into memory: %w", err)
 	}
 	return nil
 }
@@ -163,7 +173,7 @@ func (c *Client) Poison(blocks []int) error {
 		if err != nil {
 			return fmt.Errorf("overwriting KV of worker %d: %w", i, err)
 		}
-		if err := w.memory.Wait(event); err != nil {
+		if err := w.put(event); err != nil {
 			return err
 		}
 	}

@@ -214,14 +214,14 @@ func (s Shape) TokenBytes() int { return s.Bytes() / (s.Blocks() * s.BlockSize()
 // hidden is the width of a token in one plane of a layer, in elements.
 func (g Group) hidden() int { return g.Heads * g.HeadSize }
 
-// blockBytes is the size of a block in one plane of one layer.
-func (g Group) blockBytes() int { return g.BlockSize * g.hidden() * dtypes[g.DType] }
+// BlockBytes is the size of a block in one plane of one layer.
+func (g Group) BlockBytes() int { return g.BlockSize * g.hidden() * dtypes[g.DType] }
 
-// layerBytes is the size of one layer.
-func (g Group) layerBytes() int { return g.Planes * g.Blocks * g.blockBytes() }
+// LayerBytes is the size of one layer.
+func (g Group) LayerBytes() int { return g.Planes * g.Blocks * g.BlockBytes() }
 
-// dims are the dimensions of a layer's tensor and their strides, in elements.
-func (g Group) dims() (shape, stride []int) {
+// Dims are the dimensions of a layer's tensor and their strides, in elements.
+func (g Group) Dims() (shape, stride []int) {
 	shape = []int{g.Planes, g.Blocks, g.BlockSize, g.Heads, g.HeadSize}
 	if g.Planes == 1 {
 		shape = []int{g.Blocks, g.BlockSize, g.hidden()}

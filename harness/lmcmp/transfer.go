@@ -83,12 +83,12 @@ func (c *Client) onWorkers(f func(*worker) (Timing, error)) (Timing, error) {
 }
 
 func (c *Client) storeByServer(ctx context.Context, w *worker, r Request, from, to int, blocks []int) (Timing, error) {
-	request := &wire.Store{Key: c.key(r, w.rank, from, to), Instance: w.instance, Blocks: c.perGroup(blocks)}
+	request := &wire.Store{Key: c.key(r, w.rank, from, to), Instance: w.instance, Blocks: c.perGroup(blocks), Event: w.event}
 	return c.transfer(ctx, w, request, to-from)
 }
 
 func (c *Client) retrieveByServer(ctx context.Context, w *worker, r Request, from, to int, blocks []int) (Timing, error) {
-	request := &wire.Retrieve{Key: c.key(r, w.rank, from, to), Instance: w.instance, Blocks: c.perGroup(blocks)}
+	request := &wire.Retrieve{Key: c.key(r, w.rank, from, to), Instance: w.instance, Blocks: c.perGroup(blocks), Event: w.event}
 	return c.transfer(ctx, w, request, to-from)
 }
 
@@ -100,13 +100,13 @@ func (c *Client) transfer(ctx context.Context, w *worker, request wire.Request, 
 	if _, err := w.dealer.Call(ctx, request, &answer); err != nil {
 		return Timing{}, c.explain(ctx, w, err)
 	}
+	if !answer.OK { // then there may be no event
+		return Timing{}, fmt.Errorf("%s: %w; its log says why", request.Op(), ErrRefused)
+	}
 	if err := w.memory.Wait(answer.Event); err != nil {
 		return Timing{}, fmt.Errorf("%s: waiting for the end of the copy: %w", request.Op(), err)
 	}
 	took := time.Since(start)
-	if !answer.OK {
-		return Timing{}, fmt.Errorf("%s: %w; its log says why", request.Op(), ErrRefused)
-	}
 	return Timing{Total: took, Chunks: chunks, Bytes: chunks * c.server.Chunk * c.config.Shape.TokenBytes()}, nil
 }
 

@@ -104,6 +104,10 @@ func (s *Server) writeChecksums(w http.ResponseWriter, q checksumRequest) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("instance_id %d not registered", q.Instance))
 		return
 	}
+	if p.gpu != nil {
+		refuse(w, http.StatusNotImplemented, "checksums of device memory are not computed here")
+		return
+	}
 	for _, v := range p.layers {
 		if slices.ContainsFunc(q.BlockIDs, func(id int) bool { return id < 0 || id >= v.blocks }) {
 			refuse(w, http.StatusBadRequest, fmt.Sprintf("block_ids %v: there are %d blocks", q.BlockIDs, v.blocks))

@@ -61,6 +61,7 @@ type Config struct {
 	L2Bytes   int64   // 0: no bound, as upstream's
 	ClearL2   bool    // a clear empties L2 too; upstream's never does
 
+	GPU     GPU           // opens device memory of clients; nil: the server has none
 	LockTTL time.Duration // of the read locks of a lookup; 0: DefaultLockTTL
 	Faults  []Fault       // planted from the start
 	Log     io.Writer     // what was dropped and why, in lines; nil: nowhere

@@ -15,7 +15,7 @@ func (s *Server) registerPaged(r *wire.RegisterKVCache) error {
 	if !s.config.offers(LMCacheDriven) {
 		return fmt.Errorf("no handler is registered for operation %s: this server is %s only", r.Op(), s.config.Transfer)
 	}
-	p, err := openPaged(r, s.config.Chunk)
+	p, err := openPaged(r, s.config.Chunk, s.config.GPU)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,8 @@ type copying struct {
 	sizes  []int       // of the objects of one chunk
 	blocks [][]int     // by group
 	chunk  int
-	short  bool // there are too few block ids, or one that is no block
+	short  bool    // there are too few block ids, or one that is no block
+	pieces []Piece // what a GPU is to copy
 }
 
 // begin checks a transfer and keeps the client's memory mapped until
@@ -121,7 +122,7 @@ func (c *copying) null(chunk, block int) bool {
 	return block >= 0
 }
 
-// move copies one object of a chunk; skip tokens of it are left out.
+// move copies one object of a chunk, on a GPU with finish; skip tokens of it are left out.
 func (c *copying) move(index int, object []byte, skip int, toBlocks bool) {
 	chunk, part := index/len(c.sizes), index%len(c.sizes)
 	first, last := 0, len(c.paged.groups)
@@ -131,7 +132,7 @@ func (c *copying) move(index int, object []byte, skip int, toBlocks bool) {
 	for group := first; group < last; group++ {
 		g := &c.paged.groups[group]
 		size := g.chunkBytes(c.chunk)
-		g.copyChunk(object[:size], c.idsOf(chunk, group), skip, toBlocks)
+		g.eachRun(object[:size], c.idsOf(chunk, group), skip, func(v *view, at int, part []byte) { c.run(v, at, part, toBlocks) })
 		object = object[size:]
 	}
 }
@@ -158,11 +159,16 @@ func (s *Server) store(r *wire.Store) (any, error) {
 			c.move(kept[i], x.place.data, 0, false)
 		}
 	}
+	event, err := c.finish(r.Event, false)
+	if err != nil {
+		s.objects.abandon(fresh)
+		return nil, fmt.Errorf("storing for request %q: %w", r.Key.RequestID, err)
+	}
 	if len(fresh) > 0 {
 		s.visible.add(storeJob{salt: r.Key.Salt, keys: wanted, fresh: fresh})
 	}
 	s.sessionSeen(r.Key.RequestID)
-	return wire.Transfer{Event: []byte(stubEvent), OK: true}, nil
+	return wire.Transfer{Event: event, OK: true}, nil
 }
 
 // worthKeeping are the objects of the chunks that do not lie in the null block:
@@ -211,8 +217,12 @@ func (s *Server) retrieve(r *wire.Retrieve) (any, error) {
 			c.move(i, object, skip, true)
 		}
 	}
+	event, err := c.finish(r.Event, true)
 	m.read(r.Key.Salt, pinned)
 	s.objects.unpin(pinned, !s.has(LeakedLock))
 	delivered.discard(s)
-	return wire.Transfer{Event: []byte(stubEvent), OK: true}, nil
+	if err != nil {
+		return nil, fmt.Errorf("retrieving for request %q: %w", r.Key.RequestID, err)
+	}
+	return wire.Transfer{Event: event, OK: true}, nil
 }

@@ -17,9 +17,11 @@ type paged struct {
 	groups   []group
 	layers   []*view
 	segments []*shm.Segment
+	gpu      GPUMemory // nil: the layers lie in segments
 
-	using  sync.RWMutex // read-held while somebody copies
-	closed bool
+	using   sync.RWMutex // read-held while somebody copies
+	closed  bool
+	copying sync.Mutex // of the gpu
 }
 
 // A group is layers that share block ids.
@@ -29,26 +31,43 @@ type group struct {
 }
 
 // openPaged maps what a client has registered.
-func openPaged(r *wire.RegisterKVCache, chunk int) (*paged, error) {
+func openPaged(r *wire.RegisterKVCache, chunk int, gpu GPU) (*paged, error) {
 	p := &paged{id: r.Instance, model: r.Model, world: r.WorldSize}
-	if err := p.open(r, chunk); err != nil {
+	if err := p.open(r, chunk, gpu); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
-func (p *paged) open(r *wire.RegisterKVCache, chunk int) error {
+func (p *paged) open(r *wire.RegisterKVCache, chunk int, gpu GPU) error {
 	if r.EngineType != "vllm" {
 		return fmt.Errorf("engine type %q: only vllm's tensors are read here", r.EngineType)
 	}
 	if len(r.Tensors) == 0 || r.WorldSize < 1 {
 		return fmt.Errorf("%d tensors of a world of %d", len(r.Tensors), r.WorldSize)
 	}
+	device, err := onGPU(r.Tensors)
+	if err != nil {
+		return err
+	}
+	if device {
+		err = p.openGPU(r, gpu)
+	} else {
+		err = p.openSegments(r)
+	}
+	if err != nil {
+		return err
+	}
+	return p.addGroups(r.Groups, chunk)
+}
+
+// openSegments maps tensors in shared memory.
+func (p *paged) openSegments(r *wire.RegisterKVCache) error {
 	opened := map[string]*shm.Segment{}
 	for i := range r.Tensors {
 		t := &r.Tensors[i]
 		if t.Kind != wire.CPUShared {
-			return fmt.Errorf("layer %d lies in memory of kind %q: this server has no GPU", i, t.Kind)
+			return fmt.Errorf("layer %d lies in memory of kind %q: only shared memory and CUDA's IPC handles can be opened", i, t.Kind)
 		}
 		segment := opened[t.Name]
 		if segment == nil {
@@ -59,13 +78,18 @@ func (p *paged) open(r *wire.RegisterKVCache, chunk int) error {
 			opened[t.Name] = segment
 			p.segments = append(p.segments, segment)
 		}
-		v, err := newView(t, r.Hints.KVLayout, segment.Bytes())
+		v, err := newView(t, r.Hints.KVLayout, len(segment.Bytes()))
 		if err != nil {
 			return fmt.Errorf("layer %d: %w", i, err)
 		}
+		v.bytes = segment.Bytes()
 		p.layers = append(p.layers, v)
 	}
-	groups := r.Groups
+	return nil
+}
+
+// addGroups takes over which layers share block ids; nothing said: all do.
+func (p *paged) addGroups(groups []wire.Group, chunk int) error {
 	if len(groups) == 0 {
 		groups = []wire.Group{{}}
 		for i := range p.layers {
@@ -108,7 +132,7 @@ func (p *paged) addGroup(described wire.Group, chunk int) error {
 	return nil
 }
 
-// close unmaps the segments, once nobody copies any more.
+// close unmaps the memory, once nobody copies any more.
 func (p *paged) close() error {
 	p.using.Lock()
 	defer p.using.Unlock()
@@ -118,6 +142,10 @@ func (p *paged) close() error {
 		failed = append(failed, s.Close())
 	}
 	p.segments = nil
+	if p.gpu != nil {
+		failed = append(failed, p.gpu.Close())
+		p.gpu = nil
+	}
 	return errors.Join(failed...)
 }
 
@@ -141,10 +169,10 @@ func (g *group) blocks() int {
 	return least
 }
 
-// copyChunk copies the chunk that lies in the blocks with these ids between
-// them and object, which is [plane][layer][token][head][value]; the first skip
-// tokens are left out.
-func (g *group) copyChunk(object []byte, ids []int, skip int, toBlocks bool) {
+// eachRun calls f for the runs of the chunk that lies in the blocks with these
+// ids: where each is in its layer, and its part of object, which is
+// [plane][layer][token][head][value]; the first skip tokens are left out.
+func (g *group) eachRun(object []byte, ids []int, skip int, f func(v *view, at int, part []byte)) {
 	tokens := len(ids) * g.tokens
 	for plane := range g.layers[0].planes {
 		for _, v := range g.layers {
@@ -154,7 +182,8 @@ func (g *group) copyChunk(object []byte, ids []int, skip int, toBlocks bool) {
 				inBlock := token % g.tokens
 				block, slot := ids[token/g.tokens]*(g.tokens/v.slots)+inBlock/v.slots, inBlock%v.slots
 				n := min(v.slots-slot, tokens-token)
-				v.copyRange(piece[token*v.tokenBytes():(token+n)*v.tokenBytes()], plane, block, slot, n, toBlocks)
+				v.eachRun(piece[token*v.tokenBytes():(token+n)*v.tokenBytes()], plane, block, slot, n,
+					func(at int, part []byte) { f(v, at, part) })
 				token += n
 			}
 		}

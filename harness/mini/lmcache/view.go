@@ -13,9 +13,10 @@ var elementBytes = map[string]int{"float16": 2, "bfloat16": 2, "float32": 4, "ui
 // A view is one layer of a client's paged KV: where plane p (K, then V; only
 // one for MLA), block b, token s of it and head h lie, run bytes each.
 type view struct {
-	bytes []byte // the whole segment
-	dtype string
-	first int // byte of the first element
+	bytes  []byte // the whole segment; nil on a GPU
+	tensor int    // its number there
+	dtype  string
+	first  int // byte of the first element
 
 	planes, blocks, slots, heads, run         int
 	planeStep, blockStep, slotStep, headsStep int // bytes
@@ -23,12 +24,12 @@ type view struct {
 	planeFirst bool // the block is the second axis, not the first: the order of a checksum
 }
 
-// newView reads the shape of a tensor. Formats as LMCache 0.5.6 tells them
+// newView reads the shape of a tensor in a segment of that many bytes. Formats as LMCache 0.5.6 tells them
 // apart: [2, blocks, tokens, heads, size] and, with hint HND, [2, blocks,
 // heads, tokens, size]; the same with the blocks in front; [blocks, tokens,
 // width] for MLA; [blocks, tokens, heads, 2*size] and its HND with K and V side
 // by side, as vLLM 0.26 has it.
-func newView(t *wire.Tensor, hint string, segment []byte) (*view, error) {
+func newView(t *wire.Tensor, hint string, segment int) (*view, error) {
 	size, known := elementBytes[t.DType]
 	if !known {
 		return nil, fmt.Errorf("a tensor of %q: known are float16, bfloat16, float32 and uint8", t.DType)
@@ -36,10 +37,10 @@ func newView(t *wire.Tensor, hint string, segment []byte) (*view, error) {
 	if len(t.Stride) != len(t.Shape) {
 		return nil, fmt.Errorf("a tensor with %d dimensions and %d strides", len(t.Shape), len(t.Stride))
 	}
-	if err := checkExtent(t, size, len(segment)); err != nil {
+	if err := checkExtent(t, size, segment); err != nil {
 		return nil, err
 	}
-	v := &view{bytes: segment, dtype: t.DType, first: t.Start * size, planes: 1}
+	v := &view{dtype: t.DType, first: t.Start * size, planes: 1}
 	at := func(axis int) (length, step int) { return t.Shape[axis], t.Stride[axis] * size }
 	var last int
 	switch len(t.Shape) {
@@ -122,9 +123,10 @@ func (v *view) at(plane, block, slot, head int) int {
 	return v.first + plane*v.planeStep + block*v.blockStep + slot*v.slotStep + head*v.headsStep
 }
 
-// copyRange copies n tokens of one plane of one block between the view and a
-// piece of an object, where they lie one after the other.
-func (v *view) copyRange(piece []byte, plane, block, slot, n int, toView bool) {
+// eachRun calls f for the runs of n tokens of one plane of one block: where each
+// lies in the view, and its part of a piece of an object, in which they lie one
+// after the other.
+func (v *view) eachRun(piece []byte, plane, block, slot, n int, f func(at int, part []byte)) {
 	run, pieces := v.run, n*v.heads
 	if v.heads == 1 && (v.slotStep == run || n == 1) {
 		run, pieces = n*run, 1
@@ -134,11 +136,6 @@ func (v *view) copyRange(piece []byte, plane, block, slot, n int, toView bool) {
 		if pieces > 1 {
 			at = v.at(plane, block, slot+i/v.heads, i%v.heads)
 		}
-		part, memory := piece[i*run:(i+1)*run], v.bytes[at:at+run]
-		if toView {
-			copy(memory, part)
-		} else {
-			copy(part, memory)
-		}
+		f(at, piece[i*run:(i+1)*run])
 	}
 }
