@@ -21,7 +21,7 @@ fail() {
 items() { tr ',' '\n' <<<"$1" | wc -l; }
 
 text=results/short-$(date +%Y-%m-%dT%H-%M-%S).txt
-BACKEND=$backend WORKLOAD=$workload BLOCKSIZE=32 COUNT=$samples OUT=$text TAGS='' \
+BENCH='Serve$|CacheServer$' BACKEND=$backend WORKLOAD=$workload BLOCKSIZE=32 COUNT=$samples OUT=$text TAGS='' \
   ARGS='-requests=2 -concurrency=1 -inputlen=192 -outputlen=32' scripts/bench.sh
 
 cells=$(($(items "$backend") * $(items "$workload") - inapplicable))
