@@ -50,7 +50,7 @@ func TestStartAndStop(t *testing.T) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	require.Equal(t, "its own", string(body))
+	require.Equal(t, "its own, SPT_NOENV=1", string(body))
 
 	records, err := Records(l.dir)
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func (l *Launcher) start(p Process) (*Service, error) {
 	mark := rand.Text()
 	cmd := &exec.Cmd{
 		Path: path, Args: p.Argv, Dir: p.Dir, Stdout: log, Stderr: log,
-		Env:         append(append(ownEnvironment(), p.Env...), markVariable+"="+mark),
+		Env:         append(append(ownEnvironment(), keepEnvironment), append(p.Env, markVariable+"="+mark)...),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	s := &Service{

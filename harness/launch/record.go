@@ -34,6 +34,11 @@ type Record struct {
 // died and process ids have been used anew.
 const markVariable = "KVP_SERVICE"
 
+// keepEnvironment keeps Python's setproctitle from writing a process's title over
+// its environment, and so over the mark: vLLM's engine and workers give themselves
+// titles (observed with setproctitle 1.3.8).
+const keepEnvironment = "SPT_NOENV=1"
+
 func recordPath(dir, mark string) string { return filepath.Join(dir, mark+".json") }
 
 // write replaces the record's file in one step.

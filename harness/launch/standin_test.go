@@ -34,7 +34,7 @@ var plays = map[string]func(args []string) int{
 			return 1
 		}
 		go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, os.Getenv("LAUNCH_ANSWER"))
+			fmt.Fprintf(w, "%s, SPT_NOENV=%s", os.Getenv("LAUNCH_ANSWER"), os.Getenv("SPT_NOENV"))
 		}))
 		<-terminated()
 		fmt.Println("ending as asked" + os.Getenv("LAUNCH_NAME"))
