@@ -31,6 +31,7 @@ type slots struct {
 
 	mu     sync.Mutex
 	files  map[string]string // by prompt
+	saved  int               // files so far, those of earlier cycles included
 	failed error             // the first store that did not work
 }
 
@@ -91,7 +92,8 @@ func (s *slots) fileOf(key string) (string, bool) {
 // store writes a slot to a file of its own.
 func (s *slots) store(ctx context.Context, slot int, key string) {
 	s.mu.Lock()
-	file := fmt.Sprintf("%06d.bin", len(s.files))
+	file := fmt.Sprintf("%06d.bin", s.saved) // two requests with one prompt save twice
+	s.saved++
 	s.files[key] = file
 	s.mu.Unlock()
 	if err := s.act(ctx, slot, "save", file); err != nil {
