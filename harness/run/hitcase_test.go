@@ -77,3 +77,26 @@ func TestHitCaseWithoutAWayAround(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, findings)
 }
+
+// TestHitCaseWithWavesOfOtherSizes: what is left of a finding does not depend on
+// how many requests the waves before it had.
+func TestHitCaseWithWavesOfOtherSizes(t *testing.T) {
+	f := newFake()
+	f.answer = func(r row.Request, tl *row.Timeline) {
+		if strings.Contains(r.ID, "-warm-") {
+			tl.Tokens[0]++
+		}
+	}
+	request := func(index int) fixtures.Request {
+		prompt := make([]int32, 2*block+1)
+		prompt[0] = int32(index)
+		return fixtures.Request{Index: index, Prompt: prompt, Output: 8}
+	}
+	findings, err := f.cell(t).HitCase(t.Context(), fixtures.HitCase{Name: "sizes", Waves: []fixtures.Wave{
+		{Name: "cold", Requests: []fixtures.Request{request(0), request(1)}},
+		{Name: "warm", Requests: []fixtures.Request{request(1)}},
+	}})
+	require.NoError(t, err)
+	require.Len(t, findings, 1)
+	require.Equal(t, row.OutputDiffers, findings[0].Code)
+}

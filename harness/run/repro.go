@@ -22,7 +22,7 @@ func (y *cycle) repro(f row.Finding) artifact.Repro {
 				repro.Prompt, repro.Curl = request.Prompt, curl(y.server.URL, request)
 			}
 			if i < len(pass.Timelines) {
-				repro.Outputs[pass.Phase] = artifact.NewRequest(y.plan.Workload, y.plan.Requests[i], pass.Timelines[i])
+				repro.Outputs[pass.Phase] = artifact.NewRequest(y.plan.Workload, pass.Plan.Requests[i], pass.Timelines[i])
 			}
 		}
 	}
