@@ -147,41 +147,60 @@ func (r Result) String() string {
 	if r.Tokens == 0 {
 		return fmt.Sprintf("a hit does not pay up to %d tokens", r.Limit)
 	}
-	return fmt.Sprintf("a hit pays from %d tokens", r.Tokens)
+	s := fmt.Sprintf("a hit pays from %d tokens", r.Tokens)
+	if len(r.Points) > 0 && r.Tokens < r.Points[0].Tokens {
+		s += fmt.Sprintf(" by the fits (the shortest that was measured, %d, does)", r.Points[0].Tokens)
+	}
+	return s
 }
 
 // A sample is one measurement: tokens and seconds.
 type sample struct{ n, seconds float64 }
 
 // fit finds the polynomial of a degree, up to 2, with the least relative squared
-// error and no negative coefficient but the constant's: time does not fall with
-// length. A coefficient that would be negative is left out, as is one for which
-// there are too few lengths.
-func fit(samples []sample, degree int) (Polynomial, error) {
-	degree = min(degree, len(samples)-1)
-	for ; degree >= 0; degree-- {
-		x, err := leastSquares(samples, degree)
-		if err != nil {
-			return Polynomial{}, err
+// error and no negative coefficient: nothing takes less than no time, and time
+// does not fall with length. Of all choices of powers, as few as there are
+// lengths for, it is the best whose coefficients are like that.
+func fit(samples []sample, degree int) (best Polynomial, err error) {
+	least := math.Inf(1)
+	for choice := 1; choice < 1<<(degree+1); choice++ {
+		var powers []int
+		for power := range degree + 1 {
+			if choice&(1<<power) != 0 {
+				powers = append(powers, power)
+			}
 		}
-		p := Polynomial{Fixed: x[0]}
-		if degree >= 1 {
-			p.PerToken = x[1]
+		if len(powers) > len(samples) {
+			continue
 		}
-		if degree >= 2 {
-			p.PerSquare = x[2]
+		x, solved := leastSquares(samples, powers)
+		if !solved || slices.Min(x) < 0 {
+			continue
 		}
-		if p.PerToken >= 0 && p.PerSquare >= 0 {
-			return p, nil
+		var all [3]float64
+		for i, power := range powers {
+			all[power] = x[i]
+		}
+		p, wrong := Polynomial{all[0], all[1], all[2]}, 0.0
+		for _, s := range samples {
+			off := p.At(s.n)/s.seconds - 1
+			wrong += off * off
+		}
+		if wrong < least {
+			best, least = p, wrong
 		}
 	}
-	return Polynomial{}, errors.New("fitting a break-even: no fit")
+	if math.IsInf(least, 1) {
+		return best, errors.New("fitting a break-even: no curve fits")
+	}
+	return best, nil
 }
 
-// leastSquares solves the normal equations of a polynomial fit in which each
-// sample weighs by the inverse of its square.
-func leastSquares(samples []sample, degree int) ([]float64, error) {
-	size := degree + 1
+// leastSquares solves the normal equations of a fit by powers of the length, in
+// which each sample weighs by the inverse of its square. Not solved: the powers
+// cannot be told apart.
+func leastSquares(samples []sample, powers []int) (x []float64, solved bool) {
+	size := len(powers)
 	m := make([][]float64, size) // with the right-hand side as last column
 	for i := range m {
 		m[i] = make([]float64, size+1)
@@ -189,15 +208,15 @@ func leastSquares(samples []sample, degree int) ([]float64, error) {
 	scale := samples[len(samples)-1].n // keeps the powers comparable
 	for _, s := range samples {
 		weight := 1 / (s.seconds * s.seconds)
-		powers := make([]float64, size)
-		for i := range powers {
-			powers[i] = math.Pow(s.n/scale, float64(i))
+		terms := make([]float64, size)
+		for i, power := range powers {
+			terms[i] = math.Pow(s.n/scale, float64(power))
 		}
 		for i := range size {
 			for j := range size {
-				m[i][j] += weight * powers[i] * powers[j]
+				m[i][j] += weight * terms[i] * terms[j]
 			}
-			m[i][size] += weight * powers[i] * s.seconds
+			m[i][size] += weight * terms[i] * s.seconds
 		}
 	}
 	for i := range size { // Gauss with the largest pivot
@@ -209,7 +228,7 @@ func leastSquares(samples []sample, degree int) ([]float64, error) {
 		}
 		m[i], m[pivot] = m[pivot], m[i]
 		if m[i][i] == 0 {
-			return nil, errors.New("fitting a break-even: all lengths are the same")
+			return nil, false
 		}
 		for j := range size {
 			if j == i {
@@ -221,9 +240,9 @@ func leastSquares(samples []sample, degree int) ([]float64, error) {
 			}
 		}
 	}
-	x := make([]float64, size)
-	for i := range x {
-		x[i] = m[i][size] / m[i][i] / math.Pow(scale, float64(i))
+	x = make([]float64, size)
+	for i, power := range powers {
+		x[i] = m[i][size] / m[i][i] / math.Pow(scale, float64(power))
 	}
-	return x, nil
+	return x, true
 }

@@ -93,6 +93,7 @@ func TestTooLittle(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	require.Equal(t, "a hit pays from 24 tokens", Result{Tokens: 24}.String())
+	require.Equal(t, "a hit pays from 24 tokens by the fits (the shortest that was measured, 128, does)", Result{Tokens: 24, Points: []Point{{Tokens: 128}}}.String())
 	require.Equal(t, "a hit does not pay up to 4096 tokens", Result{Limit: 4096}.String())
 }
 
@@ -100,7 +101,7 @@ func TestSVG(t *testing.T) {
 	r, err := curve(func(n float64) float64 { return 500 + 200*n }, func(n float64) float64 { return 5000 + 10*n }).Fit()
 	require.NoError(t, err)
 	text := SVG(Plot{Title: "lmcache <L1> & more", Result: r, Predicted: &Polynomial{PerToken: 1e-6}, Rate: "host copy, 10 GB/s"})
-	for _, want := range []string{"<svg ", "</svg>", "lmcache &lt;L1&gt; &amp; more", "a hit pays from 24 tokens", "host copy, 10 GB/s", "recompute", "load"} {
+	for _, want := range []string{"<svg ", "</svg>", "lmcache &lt;L1&gt; &amp; more", "a hit pays from 24 tokens by the fits", "host copy, 10 GB/s", "recompute", "load"} {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, 8, strings.Count(text, "<circle "), "a point for each measurement")
