@@ -68,6 +68,10 @@ setup-llamacpp: ## install llama.cpp's server, for -tags llamacpp (seconds, 110 
 setup-vllm: ## install vLLM's CPU build with LMCache's connector, for -tags vllm (minutes, 6 GB)
 	scripts/vllm.sh
 
+.PHONY: images
+images: ## build the images of the rows in containers, for -tags gpu: DASER=checkout
+	scripts/images.sh
+
 .PHONY: test-llamacpp
 test-llamacpp: ## install llama.cpp's server, and test and benchmark its rows
 	scripts/test-llamacpp.sh

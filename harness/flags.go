@@ -70,7 +70,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	s := &Settings{own: own, all: flags}
 	own.StringVar(&s.Backend, "backend", "all", "rows to run: all, or a comma list of "+strings.Join(rowNames(), ", "))
 	own.StringVar(&s.RowFile, "rowfile", "", "TOML files that describe rows of yours, a comma list; without -backend they run alone")
-	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process) or process (a local executable), for all or as engine=process,lmcache=process")
+	own.StringVar(&s.Stack, "stack", stack, "how services come to be: mini (in this process), process (a local executable) or docker (a container), for all or as engine=process,lmcache=process")
 	own.StringVar(&s.Engine, "engine", engine, "which engine a -stack other than mini runs: "+strings.Join(recipe.Engines(), ", "))
 	own.StringVar(&s.Attach, "attach", "", "measure servers that somebody else started: engine=URL, at will lmcache=URL or daser=URL, and metrics=URL for each replica; a key is taken from OPENAI_API_KEY")
 	own.BoolVar(&s.AllowReset, "allowreset", false, "an attached server is ours alone: empty its caches")

@@ -61,6 +61,11 @@ func (s *session) printPlan(w io.Writer) error {
 	for _, name := range sel.missing {
 		fmt.Fprintf(w, "# missing: row %s is not built in this version\n", name)
 	}
+	for _, r := range sel.rows {
+		if missing := missingOf(r); missing != "" {
+			fmt.Fprintf(w, "# missing: %s\n", missing)
+		}
+	}
 	for _, wl := range sel.workloads {
 		plan := sel.plans[wl.Name]
 		note := ""

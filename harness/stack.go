@@ -19,6 +19,7 @@ import (
 // comes to be, where they are not the miniature engine's.
 var sizes = map[recipe.Kind]map[string]string{
 	recipe.Process: {"requests": "16", "concurrency": "4", "inputlen": "1024", "outputlen": "64", "model": "tiny"},
+	recipe.Docker:  {"requests": "200", "concurrency": "16", "inputlen": "8192", "outputlen": "64"},
 	recipe.Attach:  {"requests": "200", "concurrency": "16", "inputlen": "8192", "outputlen": "64"},
 }
 
@@ -103,10 +104,17 @@ func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(fl
 		if stack.LMCache != recipe.Process {
 			wrong("stack", s.Stack, "an engine by process needs its cache server by process, too")
 		}
+	case recipe.Docker:
+		if stack.LMCache != recipe.Docker || stack.DaseR != recipe.Docker {
+			wrong("stack", s.Stack, "an engine in a container needs its cache server in one, too")
+		}
+		if s.Keep {
+			wrong("keep", s.Keep, "containers end with their run in this version")
+		}
 	case recipe.Attach:
 		return s.attached(wrong)
 	default:
-		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini or process, or -attach", stack.Engine)
+		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini, process or docker, or -attach", stack.Engine)
 	}
 	if !slices.Contains(recipe.Engines(), s.Engine) {
 		wrong("engine", s.Engine, "the engines are %s", strings.Join(recipe.Engines(), ", "))
@@ -121,10 +129,10 @@ func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(fl
 	if model, err = model.Of(files); err != nil {
 		wrong("rowfile", s.RowFile, "%w", err)
 	}
-	if s.ContextLen == 0 { // a context costs memory and start-up time
+	if s.ContextLen == 0 && stack.Engine == recipe.Process { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher}, model
+	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker}, model
 }
 
 // missingOf says what has to be installed before a row can start; empty:

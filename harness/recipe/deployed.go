@@ -4,32 +4,167 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/kvproof/kvproof/harness/launch"
+	"github.com/kvproof/kvproof/harness/row"
 )
+
+// running is a service, however it runs.
+type running interface {
+	Err() error // nil while it runs
+	Stop(context.Context) error
+}
+
+// started is a running service, and how it was started.
+type started struct {
+	name string
+	running
+	begin func(context.Context) (running, error)
+}
+
+// deployed is what was started for a row.
+type deployed struct {
+	row      deployedRow
+	env      row.Env
+	dir      string
+	launcher *launch.Launcher
+	mu       sync.Mutex
+	services []started // in the order of their starts
+	kept     bool
+	urls     map[string]string // of the services' HTTP sides
+	metrics  map[string]string
+	argv     map[string]string
+}
+
+func (d *deployed) start(ctx context.Context) (*row.Server, error) {
+	vars, err := d.row.variables(d.env, d.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(filepath.Join(d.dir, "assets"), assets()); err != nil {
+		return nil, fmt.Errorf("writing what the services run: %w", err)
+	}
+	d.metrics, d.argv = make(map[string]string), make(map[string]string)
+	for _, s := range d.row.file.Services { // all ports first: a service may need the port of a later one
+		ports, err := launch.FreePorts(len(s.Ports))
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range s.Ports {
+			vars.port(s.Name, name, ports[i], i == 0)
+		}
+	}
+	if err := vars.transferConfig(d.row.file.KVTransferConfig); err != nil {
+		return nil, err
+	}
+	for _, s := range d.row.file.Services {
+		if err := d.startService(ctx, s, vars.of(s.Name)); err != nil {
+			return nil, err
+		}
+	}
+	return d.assemble(ctx)
+}
+
+func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variables) error {
+	var errs []error
+	expand := func(text string) string {
+		out, err := vars.expand(text)
+		errs = append(errs, err)
+		return out
+	}
+	p := launch.Process{
+		Name: s.Name, Refusal: s.Refusal, Timeout: s.Timeout.Duration, Grace: s.Grace.Duration,
+		Log: filepath.Join(d.logs(), d.row.name+"-"+s.Name+".log"),
+	}
+	for _, arg := range slices.Concat(s.Argv, s.Args) {
+		p.Argv = append(p.Argv, expand(arg))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		p.Env = append(p.Env, name+"="+expand(s.Env[name]))
+	}
+	p.Ports = vars.ports()
+	d.urls[s.Name] = expand(s.URL)
+	d.metrics[s.Name] = d.urls[s.Name] + "/metrics"
+	if s.Metrics != "" {
+		d.metrics[s.Name] = expand(s.Metrics)
+	}
+	d.argv[s.Name] = strings.Join(p.Argv, " ")
+	switch ready := expand(s.Ready); {
+	case strings.HasPrefix(ready, "http"):
+		p.Ready = launch.HTTP(ready)
+	default:
+		p.Ready = launch.TCP(ready)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("service %s: %w", s.Name, err)
+	}
+	begin := func(ctx context.Context) (running, error) { return d.launcher.Start(ctx, p) }
+	if d.row.deployment.contained(s) {
+		c, err := d.container(s, p, vars)
+		if err != nil {
+			return err
+		}
+		begin = func(ctx context.Context) (running, error) { return d.launcher.StartContainer(ctx, c) }
+	}
+	service, err := begin(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.services = append(d.services, started{s.Name, service, begin})
+	return nil
+}
+
+// container is how a service that would be the process p runs in a container.
+func (d *deployed) container(s ServiceFile, p launch.Process, vars variables) (launch.Container, error) {
+	var errs []error
+	expand := func(texts []string) (out []string) {
+		for _, text := range texts {
+			expanded, err := vars.expand(text)
+			out, errs = append(out, expanded), append(errs, err)
+		}
+		return out
+	}
+	c := launch.Container{
+		Name: p.Name, Image: s.Container.Image, Entrypoint: expand(s.Container.Entrypoint),
+		Argv: slices.Concat(expand(s.Container.Argv), expand(s.Args)), Env: p.Env, Ports: p.Ports,
+		Binds: expand(s.Container.Binds), IPC: s.Container.IPC, ShmBytes: s.Container.ShmGiB * gibibyte,
+		Ready: p.Ready, Refusal: p.Refusal, Log: p.Log, Timeout: p.Timeout, Grace: p.Grace,
+	}
+	if s.Container.GPU {
+		c.Devices = launch.GPUs(d.row.deployment.GPUs...)
+	}
+	return c, errors.Join(errs...)
+}
 
 // restart ends a service as a crash would, and starts it again.
 func (d *deployed) restart(ctx context.Context, name string) error {
 	d.mu.Lock()
-	i := slices.IndexFunc(d.services, func(s *launch.Service) bool { return s.Name == name })
+	i := slices.IndexFunc(d.services, func(s started) bool { return s.name == name })
 	d.mu.Unlock()
 	if i < 0 {
 		return fmt.Errorf("restarting %s: row %s has no such service", name, d.row.name)
 	}
-	d.services[i].Kill()
+	if process, ok := d.services[i].running.(*launch.Service); ok {
+		process.Kill()
+	}
 	if err := d.services[i].Stop(ctx); err != nil {
 		return fmt.Errorf("restarting %s: %w", name, err)
 	}
-	service, err := d.launcher.Start(ctx, d.processes[i])
+	again, err := d.services[i].begin(ctx)
 	if err != nil {
 		return fmt.Errorf("restarting %s: %w", name, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.services[i] = service
+	d.services[i].running = again
 	return nil
 }
 
@@ -60,11 +195,15 @@ func (d *deployed) keep() (string, error) {
 	defer d.mu.Unlock()
 	attach := "engine=" + d.urls[engineProbe]
 	for _, s := range d.services {
-		if err := s.Keep(); err != nil {
+		process, ok := s.running.(*launch.Service)
+		if !ok {
+			return "", fmt.Errorf("keeping row %s: containers end with their run in this version", d.row.name)
+		}
+		if err := process.Keep(); err != nil {
 			return "", err
 		}
-		if s.Name == "lmcache" || s.Name == "daser" {
-			attach += "," + s.Name + "=" + d.urls[s.Name]
+		if s.name == "lmcache" || s.name == "daser" {
+			attach += "," + s.name + "=" + d.urls[s.name]
 		}
 	}
 	d.kept = true

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -85,6 +83,8 @@ func Installed(program string) (path, install string, ok bool) {
 type Deployment struct {
 	Engine   string // one of Engines
 	Model    Model
+	Docker   bool                             // services run in containers where they can; else only those that cannot run otherwise
+	GPUs     []string                         // of the host, by index, for containers that want them; none: all
 	Launcher func() (*launch.Launcher, error) // asked for when something is to start
 }
 
@@ -117,10 +117,24 @@ type deployedRow struct {
 	deployment Deployment
 }
 
+// contained says whether a service is to run in a container.
+func (d Deployment) contained(s ServiceFile) bool {
+	return s.Container != nil && (d.Docker || len(s.Argv) == 0)
+}
+
 // Missing says what has to be installed before the row can start, and how;
 // empty: nothing.
 func (r deployedRow) Missing() string {
+	var images []string
+	gpu := false
 	for _, s := range r.file.Services {
+		if r.deployment.contained(s) {
+			images, gpu = append(images, s.Container.Image), gpu || s.Container.GPU
+			continue
+		}
+		if r.deployment.Docker {
+			return fmt.Sprintf("%s of row %s has no image", s.Name, r.name)
+		}
 		v, err := r.variables(row.Env{}, "")
 		if err != nil {
 			return err.Error()
@@ -136,6 +150,12 @@ func (r deployedRow) Missing() string {
 			}
 			return fmt.Sprintf("%s of row %s is not installed (%s)%s", s.Name, r.name, command, hint)
 		}
+	}
+	if len(images) == 0 {
+		return ""
+	}
+	if err := launch.Preflight(context.Background(), images, gpu); err != nil {
+		return fmt.Sprintf("row %s cannot run: %v", r.name, err)
 	}
 	return ""
 }
@@ -165,93 +185,6 @@ func (r deployedRow) Start(ctx context.Context, env row.Env) (*row.Server, error
 		return nil, errors.Join(fmt.Errorf("starting row %s: %w", r.name, err), d.close(closing))
 	}
 	return server, nil
-}
-
-// deployed is what was started for a row.
-type deployed struct {
-	row       deployedRow
-	env       row.Env
-	dir       string
-	launcher  *launch.Launcher
-	mu        sync.Mutex
-	services  []*launch.Service
-	kept      bool
-	processes []launch.Process  // what they are, by the same index
-	urls      map[string]string // of the services' HTTP sides
-	metrics   map[string]string
-	argv      map[string]string
-}
-
-func (d *deployed) start(ctx context.Context) (*row.Server, error) {
-	vars, err := d.row.variables(d.env, d.dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.CopyFS(filepath.Join(d.dir, "assets"), assets()); err != nil {
-		return nil, fmt.Errorf("writing what the services run: %w", err)
-	}
-	d.metrics, d.argv = make(map[string]string), make(map[string]string)
-	for _, s := range d.row.file.Services { // all ports first: a service may need the port of a later one
-		ports, err := launch.FreePorts(len(s.Ports))
-		if err != nil {
-			return nil, err
-		}
-		for i, name := range s.Ports {
-			vars.port(s.Name, name, ports[i], i == 0)
-		}
-	}
-	if err := vars.transferConfig(d.row.file.KVTransferConfig); err != nil {
-		return nil, err
-	}
-	for _, s := range d.row.file.Services {
-		if err := d.startService(ctx, s, vars.of(s.Name)); err != nil {
-			return nil, err
-		}
-	}
-	return d.assemble(ctx)
-}
-
-func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variables) error {
-	var errs []error
-	expand := func(text string) string {
-		out, err := vars.expand(text)
-		errs = append(errs, err)
-		return out
-	}
-	p := launch.Process{
-		Name: s.Name, Refusal: s.Refusal, Timeout: s.Timeout.Duration, Grace: s.Grace.Duration,
-		Log: filepath.Join(d.logs(), d.row.name+"-"+s.Name+".log"),
-	}
-	for _, arg := range slices.Concat(s.Argv, s.Args) {
-		p.Argv = append(p.Argv, expand(arg))
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		p.Env = append(p.Env, name+"="+expand(s.Env[name]))
-	}
-	p.Ports = vars.ports()
-	d.urls[s.Name] = expand(s.URL)
-	d.metrics[s.Name] = d.urls[s.Name] + "/metrics"
-	if s.Metrics != "" {
-		d.metrics[s.Name] = expand(s.Metrics)
-	}
-	d.argv[s.Name] = strings.Join(p.Argv, " ")
-	switch ready := expand(s.Ready); {
-	case strings.HasPrefix(ready, "http"):
-		p.Ready = launch.HTTP(ready)
-	default:
-		p.Ready = launch.TCP(ready)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("service %s: %w", s.Name, err)
-	}
-	service, err := d.launcher.Start(ctx, p)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.services, d.processes = append(d.services, service), append(d.processes, p)
-	return nil
 }
 
 // assets are the scripts among the files.

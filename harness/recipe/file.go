@@ -74,6 +74,19 @@ type ServiceFile struct {
 	Closes  bool              `toml:"closes-connections"` // after each answer, without saying so
 	Grace   duration          `toml:"grace"`
 	Install string            `toml:"install"` // how to get it, where it is missing
+
+	Container *ContainerFile `toml:"container"` // how it runs in one; nil: it does not
+}
+
+// A ContainerFile says how a service runs in a container, on the host's network.
+type ContainerFile struct {
+	Image      string   `toml:"image"`
+	Entrypoint []string `toml:"entrypoint"` // empty: the image's
+	Argv       []string `toml:"argv"`       // in place of the service's; its args follow
+	Binds      []string `toml:"binds"`      // host path:path:ro
+	IPC        string   `toml:"ipc"`        // host, where services share memory
+	ShmGiB     int64    `toml:"shm-gib"`    // size of /dev/shm; 0: the container engine's default
+	GPU        bool     `toml:"gpu"`        // it gets the GPUs of the run
 }
 
 // A WitnessFile is an account of hit tokens by counters.
@@ -187,8 +200,8 @@ func (f File) check() error {
 			wrong("service %q: each one needs a name of its own", s.Name)
 		}
 		names = append(names, s.Name)
-		if len(s.Argv) == 0 || s.Ready == "" || len(s.Ports) == 0 {
-			wrong("service %s needs argv, ports and ready", s.Name)
+		if len(s.Argv) == 0 && (s.Container == nil || s.Container.Image == "") || s.Ready == "" || len(s.Ports) == 0 {
+			wrong("service %s needs argv or the image of a container, ports and ready", s.Name)
 		}
 	}
 	if !slices.Contains(names, engineProbe) {

@@ -5,11 +5,13 @@ import (
 	"os"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvproof/kvproof/harness/launch"
 	"github.com/kvproof/kvproof/harness/row"
 )
 
@@ -65,7 +67,11 @@ func TestEveryBuiltInFileIsRead(t *testing.T) {
 				require.Contains(t, vars.values["kv-transfer-config"], `"lmcache.mp.port":1001}`, "a port is a number")
 			}
 			for _, s := range f.Services {
-				for _, text := range append(append(s.Argv, s.Args...), s.URL, s.Ready, s.Metrics) {
+				texts := append(append(s.Argv, s.Args...), s.URL, s.Ready, s.Metrics)
+				if c := s.Container; c != nil {
+					texts = slices.Concat(texts, c.Argv, c.Entrypoint, c.Binds)
+				}
+				for _, text := range texts {
 					_, err := vars.of(s.Name).expand(text)
 					require.NoError(t, err)
 				}
@@ -92,7 +98,7 @@ func TestAFileIsRefusedWithWhatWouldBeRight(t *testing.T) {
 		{"cold", `how = "reset"`, `how = "sudo"`, `cold.how is "sudo"`},
 		{"a reset that is none", `how = "reset"`, `how = "fresh"`, "the feature reset and cold.how = \"fresh\" contradict each other"},
 		{"a law without reuse", `"reuse", `, "", "the feature reuse and law = \"vllm\" contradict each other"},
-		{"nothing to start", "argv =", "args =", "service engine needs argv, ports and ready"},
+		{"nothing to start", "argv =", "args =", "service engine needs argv or the image of a container, ports and ready"},
 		{"no engine", `name = "engine"` + "\nargv", `name = "motor"` + "\nargv", "no service is called engine"},
 		{"a witness of nobody", `probe = "engine"`, `probe = "cache"`, `witness engine: probe is "cache", want a service: engine`},
 		{"program", "argv =", "program = \"emacs\"\nargv =", `service engine: unknown program "emacs"; the programs are [llamacpp lmcache vllm]`},
@@ -173,12 +179,43 @@ func TestTheReferenceIsComplete(t *testing.T) {
 	for _, feature := range fileFeatures {
 		words = append(words, string(feature))
 	}
-	for _, table := range []any{File{}, ModelFile{}, ColdFile{}, SettleFile{}, ServiceFile{}, WitnessFile{}} {
+	for _, table := range []any{File{}, ModelFile{}, ColdFile{}, SettleFile{}, ServiceFile{}, ContainerFile{}, WitnessFile{}} {
 		for field := range reflect.TypeOf(table).Fields() {
 			words = append(words, field.Tag.Get("toml"))
 		}
 	}
 	for _, word := range words {
 		require.Contains(t, string(page), "`"+word+"`")
+	}
+}
+
+// Every service of a row in containers gets the GPUs that it needs, and what is
+// not in its own form stays out.
+func TestContainersOfTheRows(t *testing.T) {
+	for _, name := range []string{"baseline", "engine-cache", "lmcache"} {
+		f, ok, err := builtIn("vllm", name)
+		require.NoError(t, err)
+		require.True(t, ok)
+		d := &deployed{row: Deployment{Engine: "vllm", Docker: true, GPUs: []string{"1"}, Model: Model{Name: "m", Dir: "/models/m"}}.Row(f).(deployedRow)}
+		vars, err := d.row.variables(row.Env{BlockSize: 128, Concurrency: 2}, "/d")
+		require.NoError(t, err)
+		for _, s := range f.Services {
+			for i, port := range s.Ports {
+				vars.port(s.Name, port, 1000+i, i == 0)
+			}
+		}
+		require.NoError(t, vars.transferConfig(f.KVTransferConfig))
+		for _, s := range f.Services {
+			require.True(t, d.row.deployment.contained(s), "%s of %s", s.Name, name)
+			c, err := d.container(s, launch.Process{Name: s.Name}, vars.of(s.Name))
+			require.NoError(t, err)
+			require.Equal(t, launch.GPUs("1"), c.Devices)
+			require.NotEmpty(t, c.Image)
+			if s.Name == "engine" {
+				require.Contains(t, c.Argv, "/models/m")
+				require.Contains(t, c.Binds, "/models/m:/models/m:ro")
+				require.Subset(t, c.Argv, s.Args[:1], "what makes it this row comes after the program's own")
+			}
+		}
 	}
 }

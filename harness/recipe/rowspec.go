@@ -89,6 +89,9 @@ func (s *ServiceFile) inherit() error {
 	s.URL, s.Metrics = cmp.Or(s.URL, p.URL), cmp.Or(s.Metrics, p.Metrics)
 	s.Ready, s.Install = cmp.Or(s.Ready, p.Ready), cmp.Or(s.Install, p.Install)
 	s.Closes = s.Closes || p.Closes
+	if s.Container == nil {
+		s.Container = p.Container
+	}
 	env := maps.Clone(p.Env)
 	if env == nil {
 		env = make(map[string]string)
