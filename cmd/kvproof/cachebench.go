@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kvproof/kvproof/cuda"
 	"github.com/kvproof/kvproof/harness/cachebench"
 	"github.com/kvproof/kvproof/harness/lmcmp"
 	"github.com/kvproof/kvproof/harness/lmcmp/wire"
@@ -85,12 +86,10 @@ func runCacheBench(ctx context.Context, args []string, out, errs io.Writer) int 
 }
 
 func (b *cacheBench) run(ctx context.Context) (*cachebench.Result, error) {
-	gpu, err := b.memory()
-	if err != nil {
+	if err := b.placeKV(cuda.Load); err != nil {
 		return nil, err
 	}
-	b.GPU = gpu
-	b.Progress(fmt.Sprintf("Connecting to LMCache MP Server at %s (mode=%s) ...", b.endpoints.RPC, map[bool]string{true: "gpu", false: "cpu"}[gpu]))
+	b.Progress(fmt.Sprintf("Connecting to LMCache MP Server at %s (mode=%s) ...", b.endpoints.RPC, map[bool]string{true: "gpu", false: "cpu"}[b.GPU]))
 	server, err := lmcmp.Discover(ctx, b.endpoints, b.version)
 	if err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (b *cacheBench) run(ctx context.Context) (*cachebench.Result, error) {
 	}
 	b.Progress(fmt.Sprintf("Server chunk_size = %d", server.Chunk))
 	b.Progress("Resolved KV shape spec: " + b.Shape.String())
-	transfer, err := server.Resolve(b.Transfer, gpu)
+	transfer, err := server.Resolve(b.Transfer, b.GPU)
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +110,6 @@ func (b *cacheBench) run(ctx context.Context) (*cachebench.Result, error) {
 	}
 	b.Progress(fmt.Sprintf("Each request: %d tokens (%d full chunks)", b.Tokens, b.Tokens/server.Chunk))
 	return cachebench.Run(ctx, server, b.Config)
-}
-
-// memory says where the KV lies: on a GPU where there is one, unless the mode
-// says otherwise.
-func (b *cacheBench) memory() (gpu bool, err error) {
-	if b.mode == "gpu" {
-		return false, errors.New("--mode gpu requires CUDA, and there is no GPU that this program can use")
-	}
-	return false, nil
 }
 
 // write prints the summary, and keeps it and the samples where that was asked
@@ -156,7 +146,7 @@ func cacheBenchConfig(args []string, help io.Writer) (*cacheBench, error) {
 	flags.StringVar(&b.endpoints.RPC, "rpc-url", "tcp://localhost:5555", "endpoint of the server")
 	flags.StringVar(&b.endpoints.HTTP, "url", "http://localhost:8080", "its HTTP side, for version, checksums, counters and locks; empty: without")
 	flags.StringVar(&b.version, "server-version", "", "release whose dialect is spoken: "+strings.Join(wire.Versions(), ", ")+"; empty: the server is asked")
-	flags.StringVar(&b.mode, "mode", "auto", "where the KV lies: cpu, gpu, or auto (gpu where there is one)")
+	flags.StringVar(&b.mode, "mode", "auto", "where the KV lies: cpu, gpu, or auto (gpu where there is one and the transfer is not engine_driven, which copies in memory of the host)")
 	transfer := flags.String("transfer-mode", string(lmcmp.Auto), "who copies: engine_driven (the client, through the server's shared memory), lmcache_driven (the server), auto (engine_driven on a CPU, else lmcache_driven)")
 	tokens := flags.Int("num-tokens", 512, "tokens per request less one: one more is sent, as upstream does")
 	spec := flags.String("kvcache-shape-spec", lmcmp.DefaultShape, "shape of the KV: (planes,blocks,block size,heads,head size):dtype:layers[;…]; 0 blocks or block size are filled in")
