@@ -45,10 +45,11 @@ func EachCacheServer(b *testing.B, body func(*testing.B, *CacheCell)) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, transfer := range []lmcmp.Transfer{lmcmp.EngineDriven, lmcmp.LMCacheDriven} {
+	place := s.cachePlace(b)
+	for _, transfer := range place.transfers {
 		b.Run("transfer="+string(transfer), func(b *testing.B) {
 			b.Run(fmt.Sprintf("block=%d", s.settings.BlockSize), func(b *testing.B) {
-				server := &cacheServer{stack: s.cacheStack(), chunk: s.settings.BlockSize, dir: s.serverLogs()}
+				server := &cacheServer{stack: s.cacheStack(), chunk: s.settings.BlockSize, gpu: kvOnGPU, dir: s.serverLogs()}
 				b.Cleanup(func() {
 					if err := server.close(); err != nil {
 						b.Error(err)
@@ -61,6 +62,7 @@ func EachCacheServer(b *testing.B, body func(*testing.B, *CacheCell)) {
 						if config.Shape, err = s.sized(shape, config); err != nil {
 							b.Fatal(err)
 						}
+						place.put(&config)
 						if err := server.start(b, s.ctx, s.cacheBytes(shape)); err != nil {
 							b.Fatal(err)
 						}

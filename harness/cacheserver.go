@@ -20,6 +20,7 @@ import (
 type cacheServer struct {
 	stack string // mini or process
 	chunk int
+	gpu   bool   // it copies out of and into device memory
 	dir   string // of its log
 
 	server  *lmcmp.Server
@@ -88,7 +89,7 @@ func (c *cacheServer) start(tb testing.TB, ctx context.Context, bytes int64) err
 		if c.dir == "" { // no artifacts: this is a test
 			c.dir = tb.TempDir()
 		}
-		running, err := recipe.LMCacheServer{Chunk: c.chunk, L1GB: float64(bytes) / (1 << 30), Workers: cacheWorkers, Dir: c.dir}.Start(ctx, launcher)
+		running, err := recipe.LMCacheServer{Chunk: c.chunk, L1GB: float64(bytes) / (1 << 30), Workers: cacheWorkers, GPU: c.gpu, Dir: c.dir}.Start(ctx, launcher)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // configLines are the facts that keep two runs apart in benchstat: what must
 // not be compared when it differs. Everything else goes to the manifest.
 func (s *session) configLines() []string {
-	return []string{
+	lines := []string{
 		"stack: " + s.settings.Stack,
 		"engine: " + s.engine(),
 		"model: " + s.settings.Model,
@@ -31,6 +31,10 @@ func (s *session) configLines() []string {
 		"loader: " + s.settings.Loader,
 		fmt.Sprintf("evict: %v", s.settings.Evict),
 	}
+	if kvOnGPU { // of the cache server alone
+		lines = append(lines, "kv: gpu")
+	}
+	return lines
 }
 
 // engine is which engine the rows run.

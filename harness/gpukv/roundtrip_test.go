@@ -35,19 +35,22 @@ func TestRoundTrip(t *testing.T) {
 	s, driver := useStandIn(t)
 	server, _ := startServer(t, served{Library: s.Library, StandIn: true, Chunk: chunk})
 	for i, spec := range []string{"(2,64,4,2,8):float16:3", "(1,64,4,1,9):bfloat16:2", "(2,64,4,1,5):uint8:2;(2,64,4,1,6):float16:1"} {
-		t.Run(spec, func(t *testing.T) {
-			c := config(t, driver, spec)
-			c.Start, c.Salt = 100*i, spec
-			opened := s.Calls("cuIpcOpenEventHandle")
-			result, err := cachebench.Run(t.Context(), server, c)
-			require.NoError(t, err)
-			require.Empty(t, result.Findings)
-			require.True(t, result.Valid())
-			require.Equal(t, 4, result.ChecksumOK)
-			require.Equal(t, 4*3*chunk, result.Hit)
-			require.GreaterOrEqual(t, s.Calls("cuIpcOpenEventHandle")-opened, int32(8), "the server's event is waited for, of every store and retrieve")
-		})
+		opened := s.Calls("cuIpcOpenEventHandle")
+		checkRoundTrip(t, driver, server, spec, 100*i)
+		require.GreaterOrEqual(t, s.Calls("cuIpcOpenEventHandle")-opened, int32(8), "the server's event is waited for, of every store and retrieve")
 	}
+}
+
+func checkRoundTrip(t *testing.T, driver *cuda.Driver, server *lmcmp.Server, spec string, start int) {
+	t.Helper()
+	c := config(t, driver, spec)
+	c.Start, c.Salt = start, spec
+	result, err := cachebench.Run(t.Context(), server, c)
+	require.NoError(t, err)
+	require.Empty(t, result.Findings)
+	require.True(t, result.Valid())
+	require.Equal(t, 4, result.ChecksumOK)
+	require.Equal(t, 4*3*chunk, result.Hit)
 }
 
 // Two workers hold different KV on devices of their own.

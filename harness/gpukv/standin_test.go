@@ -136,7 +136,7 @@ func serve(text string, in io.Reader, out io.Writer) (err error) {
 	ctx := context.Background()
 	s, err := lmcache.Start(ctx, lmcache.Config{
 		Chunk: config.Chunk, HTTPAddr: "127.0.0.1:0", GPU: devices, Faults: config.Faults,
-		TransferWorkers: 4, Workers: 4, L1Bytes: 16 << 20, Log: os.Stderr,
+		TransferWorkers: 4, Workers: 4, L1Bytes: 256 << 20, Log: os.Stderr,
 	})
 	if err != nil {
 		return err

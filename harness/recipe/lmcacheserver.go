@@ -28,6 +28,7 @@ type LMCacheServer struct {
 	L1GB    float64 // size of its memory; 0: a quarter
 	Workers int     // transfers at once; 0: 8
 	NoPool  bool    // without shared memory for engine_driven transfers, and those not offered
+	GPU     bool    // with the GPUs of this machine, for clients whose KV lies there
 	L2Dir   string  // directory of a second tier; empty: none
 	Dir     string  // of its log
 }
@@ -96,11 +97,13 @@ func (s LMCacheServer) Start(ctx context.Context, launcher *launch.Launcher) (*R
 	endpoints := lmcmp.Endpoints{
 		RPC: fmt.Sprintf("tcp://127.0.0.1:%d", ports[0]), HTTP: fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
 	}
+	env := []string{"LMCACHE_TRACK_USAGE=false", "DO_NOT_TRACK=1", "LMCACHE_DISABLE_BANNER=1", "PYTHONHASHSEED=0"}
+	if !s.GPU {
+		env = append(env, "CUDA_VISIBLE_DEVICES=")
+	}
 	service, err := launcher.Start(ctx, launch.Process{
 		Name: "lmcache", Argv: argv, Ports: ports, Log: filepath.Join(s.Dir, fmt.Sprintf("lmcache-%d.log", ports[0])),
-		Env: []string{
-			"LMCACHE_TRACK_USAGE=false", "DO_NOT_TRACK=1", "LMCACHE_DISABLE_BANNER=1", "PYTHONHASHSEED=0", "CUDA_VISIBLE_DEVICES=",
-		},
+		Env: env,
 		Ready: launch.All(launch.HTTP(endpoints.HTTP+"/healthcheck"), func(ctx context.Context) error {
 			// Its HTTP side can be healthy while nothing answers on the other.
 			server, err := lmcmp.Discover(ctx, endpoints, "")

@@ -1,0 +1,7 @@
+//go:build gpu
+
+package bench_test
+
+import "github.com/kvproof/kvproof/harness"
+
+func init() { harness.PlaceKVOnGPU() }
