@@ -1,4 +1,4 @@
-//go:build llamacpp || vllm
+//go:build llamacpp || vllm || lmcache
 
 package bench_test
 

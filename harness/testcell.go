@@ -30,6 +30,7 @@ type TestCell struct {
 	Replay      float64        // speed at which the workload's own arrivals are replayed; 0: they are not
 	LengthScale float64        // of a trace
 	Turns       int            // of a conversation; default 3
+	Real        bool           // with LMCache's own server behind the miniature engine, by process
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
 	L1Units     int           // L1 in blocks, in place of a share
@@ -62,12 +63,19 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 		Missing(tb, "-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
 	}
 
-	rows, _, err := recipe.Select(spec.Row, recipe.Mini{Model: name, Faults: spec.Faults})
+	builder := recipe.Mini{Model: name, Faults: spec.Faults}
+	if spec.Real {
+		builder.Launcher = services.launcher
+	}
+	rows, _, err := recipe.Select(spec.Row, builder)
 	require.NoError(tb, err)
+	if missing := missingOf(rows[0]); missing != "" {
+		Missing(tb, "%s.", missing)
+	}
 	concurrency := cmp.Or(spec.Concurrency, 2)
 	env := row.Env{
 		BlockSize: blockSize, Concurrency: concurrency, Log: tb.Output(),
-		Stall: cmp.Or(spec.Stall, 20*time.Second),
+		Stall: cmp.Or(spec.Stall, 20*time.Second), Dir: tb.TempDir(),
 	}
 	if spec.L1Share > 0 || spec.L1Units > 0 {
 		env.Tiers = tiersFor(tb, spec, workload, params, recipe.MiniFacts(model))
@@ -79,6 +87,9 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 		defer cancel()
 		require.NoError(tb, server.Close(ctx))
 	})
+	if spec.Real { // some of LMCache's counters appear with their first use
+		require.NoError(tb, run.WarmUp(tb.Context(), server, params, 2))
+	}
 	config := run.Config{
 		Workload: workload, Params: params, Concurrency: concurrency,
 		Exact: !spec.Inexact, Controls: spec.Controls, ProofRequests: params.Requests, ResetTimeout: 2 * time.Second,

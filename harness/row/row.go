@@ -206,6 +206,7 @@ type Witness struct {
 	Source   string       // what it reads, e.g. "vllm:external_prefix_cache_hits_total"
 	Law      fixtures.Law // of its hits
 	Required bool
+	Merged   bool   // what several requests load at one time counts once
 	Tier     Tier   // it counts that part alone; empty: all hits
 	Probe    string // the probe whose snapshots it reads
 	Count    func(before, after Snapshot) Count

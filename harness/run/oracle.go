@@ -139,6 +139,9 @@ func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]
 			Witness: w.Name, Source: fmt.Sprintf("%s of %s", w.Source, w.Probe), Law: w.Law.Name,
 			Expected: y.expect(p, w.Law, plan).Total, Hits: count.Hits, State: count.State, Required: w.Required && !y.server.Shared,
 		}
+		if w.Merged && y.cache.inFlight(plan) > 1 && y.server.Capacity == nil && !p.skipsReuse() {
+			reading.Expected.Min = min(reading.Expected.Min, y.cache.of(w.Law).Distinct(plan))
+		}
 		if w.Tier != "" {
 			reading.Law = string(w.Tier) + " part of " + w.Law.Name
 			reading.Expected = y.expectTier(p, w, plan)
