@@ -177,9 +177,11 @@ func sweep(young time.Duration) ([]string, error) {
 		if err != nil {
 			continue // gone, or somebody else's
 		}
+		// The age first: an owner that finds its segment locked at its birth would
+		// never get a lock.
 		info, statErr := f.Stat()
-		alone := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-		if statErr == nil && alone && time.Since(info.ModTime()) >= young {
+		old := statErr == nil && time.Since(info.ModTime()) >= young
+		if old && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			if err = os.Remove(path); err == nil {
 				removed = append(removed, name)
 			}
