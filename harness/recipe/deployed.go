@@ -43,6 +43,9 @@ type deployed struct {
 }
 
 func (d *deployed) start(ctx context.Context) (*row.Server, error) {
+	if err := sweepPools(); err != nil { // of runs that were killed
+		return nil, err
+	}
 	vars, err := d.row.variables(d.env, d.dir)
 	if err != nil {
 		return nil, err
@@ -218,5 +221,5 @@ func (d *deployed) close(ctx context.Context) error {
 	for _, s := range slices.Backward(d.services) {
 		errs = append(errs, s.Stop(ctx))
 	}
-	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+	return errors.Join(append(errs, removePool(d.dir), os.RemoveAll(d.dir))...)
 }

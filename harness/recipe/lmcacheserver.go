@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -140,17 +141,48 @@ func (r *RunningLMCache) Stop(ctx context.Context) error {
 	return err
 }
 
+// rowMark begins, after the prefix, the names of the pools of rows' servers.
+const rowMark = "row_"
+
+// poolName is ${shm} for a row that keeps its things in dir: a name of its own
+// that says which process started it.
+func poolName(dir string) string {
+	return fmt.Sprintf("kvproof_%s%d_%s", rowMark, os.Getpid(), strings.TrimPrefix(filepath.Base(dir), "kvproof-"))
+}
+
+// removePool removes what a killed server of that row leaves in shared memory.
+func removePool(dir string) error {
+	err := os.Remove(filepath.Join(shmDir, strings.TrimSuffix(poolPrefix, "kvproof_")+poolName(dir)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // sweepPools removes the pools of servers that were started by processes which
-// no longer live; their servers are ended by the launcher's own sweep.
+// no longer live; their servers are ended by the launcher's own sweep. What a
+// record still names is a server that was kept.
 func sweepPools() error {
+	dir, err := launch.DefaultDir()
+	if err != nil {
+		return err
+	}
+	records, err := launch.Records(dir)
+	if err != nil {
+		return err
+	}
 	left, err := filepath.Glob(filepath.Join(shmDir, poolPrefix+"*"))
 	if err != nil {
 		return err
 	}
 	for _, path := range left {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), poolPrefix), "_")
+		name := strings.TrimPrefix(filepath.Base(path), poolPrefix)
+		owner, _, _ := strings.Cut(strings.TrimPrefix(name, rowMark), "_")
 		pid, err := strconv.Atoi(owner)
 		if err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		if slices.ContainsFunc(records, func(r launch.Record) bool { return slices.Contains(r.Argv, "kvproof_"+name) }) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

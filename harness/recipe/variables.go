@@ -90,7 +90,7 @@ func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
 		"concurrency": strconv.Itoa(env.Concurrency),
 		"context":     strconv.Itoa(context),
 		"kv.gib":      strconv.FormatInt(max(1, (env.CacheBytes+gibibyte-1)/gibibyte), 10),
-		"shm":         "kvproof-" + strings.TrimPrefix(dir[strings.LastIndexByte(dir, '/')+1:], "kvproof-"),
+		"shm":         poolName(dir),
 	}
 	return variables{values: values}, nil
 }
