@@ -29,7 +29,8 @@ type Server struct {
 	end      context.CancelFunc
 	reading  sync.WaitGroup // the listener and its connections
 	working  sync.WaitGroup // threads, lanes and replies that a fault holds back
-	storing  sync.WaitGroup // what makes stores readable and writes L2
+	storing  sync.WaitGroup // what makes stores readable
+	writing  sync.WaitGroup // what writes them to L2
 	threads  chan task
 	lanes    []chan task
 	visible  *storeQueue
@@ -92,7 +93,7 @@ func (s *Server) start(ctx context.Context) (err error) {
 	s.objects = newObjects(c, m, d, s.log.Printf)
 	s.metrics.Store(newMetrics(s))
 	s.visible = newStoreQueue()
-	s.storing.Go(s.objects.work)
+	s.writing.Go(s.objects.work)
 	s.storing.Go(s.makeVisible)
 	s.threads = make(chan task)
 	for range c.Workers {
@@ -247,9 +248,10 @@ func (s *Server) close(ctx context.Context) error {
 	if s.visible != nil {
 		s.visible.close()
 	}
+	s.storing.Wait()
 	if s.objects != nil {
-		s.objects.stop()
-		s.storing.Wait()
+		s.objects.stop() // nothing becomes readable any more
+		s.writing.Wait()
 	}
 	s.mu.Lock()
 	clients := s.paged

@@ -2,6 +2,8 @@ package lmcache
 
 import (
 	"bytes"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -214,4 +216,29 @@ func TestStoresBecomeReadableLater(t *testing.T) {
 	close(release)
 	c.finds(k, 1)
 	require.Zero(t, state(t, s).WriteLocked)
+}
+
+// Close writes what it makes readable to L2, however late that is.
+func TestCloseWritesWhatBecomesReadableLast(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, Config{L2Dir: dir})
+	s.visible.mu.Lock()
+	s.visible.before = func() {
+		for ended := false; !ended; runtime.Gosched() {
+			s.visible.mu.Lock()
+			ended = s.visible.closed
+			s.visible.mu.Unlock()
+		}
+		for range 100_000 { // Close has the time to go on, if it does
+			runtime.Gosched()
+		}
+	}
+	s.visible.mu.Unlock()
+	c := connect(t, s, 1)
+	c.register("NHD", small)
+	require.True(t, c.store(key("a", prompt(1, chunk)...), []int{1}))
+	require.NoError(t, s.Close(t.Context()))
+	files, err := filepath.Glob(filepath.Join(dir, "*.data"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
 }
