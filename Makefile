@@ -61,7 +61,7 @@ healthy: ## a hundred runs in which nothing is wrong, and nothing may be found
 	KVPROOF_HEALTHY=100 go test ./bench_test -run '^TestHealthy$$' -timeout 30m -blocksize=32
 
 .PHONY: setup-llamacpp
-setup-llamacpp: ## install llama.cpp's server, for -tags llamacpp (seconds, 110 MB)
+setup-llamacpp: ## install llama.cpp's server, for -tags llamacpp (seconds, 130 MB)
 	scripts/llamacpp.sh
 
 .PHONY: setup-vllm

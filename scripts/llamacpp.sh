@@ -7,7 +7,7 @@
 #   KVPROOF_CACHE   directory that keeps installed servers (kvproof in the user's cache directory)
 #   PYTHON          interpreter, 3.10 to 3.13 (the one that scripts/python.sh finds)
 #
-# It takes seconds and 210 MB. A complete environment is kept as it is.
+# It takes seconds and 130 MB. A complete environment is kept as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 xllamacpp=2026.10.11549 # a wheel with llama.cpp's whole server inside
