@@ -19,7 +19,7 @@ func TestCommandLine(t *testing.T) {
 		{"-h", []string{"-h"}, exitOK, "usage: kvproof COMMAND", ""},
 		{"help of a command", []string{"help", "mini"}, exitOK, "-storeaddr", ""},
 		{"the same", []string{"mini", "-h"}, exitOK, "hit-minus-one-block  a hit is reported one chunk too short", ""},
-		{"help of an unknown command", []string{"help", "max"}, exitUsage, "", `command "max" is not known; there are help, mini, cachebench, compare, replay, paced, client, compareclient, version`},
+		{"help of an unknown command", []string{"help", "max"}, exitUsage, "", `command "max" is not known; there are help, mini, cachebench, compare, replay, paced, client, compareclient, doctor, version`},
 		{"unknown command", []string{"minis"}, exitUsage, "", `command "minis" is not known`},
 		{"version", []string{"version"}, exitOK, "kvproof ", ""},
 		{"version with an argument", []string{"version", "x"}, exitUsage, "", "takes no arguments"},
