@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -95,6 +96,10 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 	if err != nil {
 		return nil, fmt.Errorf("opening its log: %w", err)
 	}
+	begin, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening its log: %w", err), log.Close())
+	}
 	created, err := client.CreateContainer(docker.CreateContainerOptions{
 		Context: ctx,
 		Config: &docker.Config{
@@ -106,7 +111,7 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 		return nil, errors.Join(fmt.Errorf("creating it: %w", err), log.Close())
 	}
 	s := &ContainerService{
-		Name: c.Name, ID: created.ID, client: client, launcher: l, log: log, path: c.Log,
+		Name: c.Name, ID: created.ID, client: client, launcher: l, log: log, path: c.Log, begin: begin,
 		grace: cmp.Or(c.Grace, DefaultGrace), exited: make(chan struct{}),
 	}
 	if err := errors.Join(l.addContainer(s), client.StartContainerWithContext(s.ID, nil, ctx)); err != nil {
@@ -127,6 +132,7 @@ type ContainerService struct {
 	launcher *Launcher
 	log      *os.File
 	path     string
+	begin    int64 // where its output begins in the log
 	grace    time.Duration
 	exited   chan struct{}
 	code     int // once exited is closed
@@ -173,7 +179,7 @@ func (s *ContainerService) Err() error {
 }
 
 func (s *ContainerService) ready(ctx context.Context, c Container) error {
-	return (&waiting{name: s.Name, log: follower{path: s.path}, path: s.path, refusal: c.Refusal, check: c.Ready, exited: s.exited, died: s.Err}).ready(ctx)
+	return (&waiting{name: s.Name, log: follower{path: s.path, offset: s.begin}, path: s.path, refusal: c.Refusal, check: c.Ready, exited: s.exited, died: s.Err}).ready(ctx)
 }
 
 // Stop stops the container, removes it, and waits for its log. It may be called

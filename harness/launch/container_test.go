@@ -209,3 +209,32 @@ func TestRealContainer(t *testing.T) {
 		}
 	})
 }
+
+// A run removes what nobody owns any more, and not what it may not look at: the
+// locks of other users.
+func TestContainersOfOthersStay(t *testing.T) {
+	f, l := newFakeEngine(t), launcher(t)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	list, err := json.Marshal([]map[string]any{
+		{"Id": "gone", "Labels": map[string]string{ownerLabel: filepath.Join(t.TempDir(), "run-gone.lock")}},
+		{"Id": "hidden", "Labels": map[string]string{ownerLabel: filepath.Join(file, "run-hidden.lock")}}, // opening it fails otherwise
+	})
+	require.NoError(t, err)
+	f.answer["GET /containers/json"] = func(w http.ResponseWriter) { _, _ = w.Write(list) }
+	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	require.NoError(t, s.Stop(t.Context()))
+	require.Contains(t, f.asked, "DELETE /containers/gone")
+	require.NotContains(t, f.asked, "DELETE /containers/hidden")
+}
+
+// What an earlier start has said in the same log is no refusal of this one.
+func TestContainerReadsItsOwnPartOfTheLog(t *testing.T) {
+	newFakeEngine(t)
+	l, log := launcher(t), filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.WriteFile(log, []byte("No common block size for 16\n"), 0o600))
+	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: log, Refusal: []string{"No common block size"}})
+	require.NoError(t, err)
+	require.NoError(t, s.Stop(t.Context()))
+}

@@ -46,11 +46,11 @@ func (o *owner) path() string { return o.file.Name() }
 func (o *owner) release() error { return errors.Join(os.Remove(o.path()), o.file.Close()) }
 
 // alive reports whether the run that made the lock still goes on. A file that
-// is gone belongs to nobody.
+// is gone belongs to nobody; one that cannot be opened may be another user's.
 func alive(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
-		return false
+		return !errors.Is(err, os.ErrNotExist)
 	}
 	defer f.Close()
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
