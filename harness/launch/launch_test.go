@@ -163,7 +163,9 @@ func TestDeathLater(t *testing.T) {
 // has begun, and what a living one or a person keeps is not.
 func TestSweep(t *testing.T) {
 	dir, port := t.TempDir(), freePort(t)
-	run := copyOf("owner", dir, strconv.Itoa(port), filepath.Join(t.TempDir(), "engine.log"))
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	require.NoError(t, os.Mkdir(scratch, 0o755))
+	run := copyOf("owner", dir, strconv.Itoa(port), filepath.Join(t.TempDir(), "engine.log"), scratch)
 	out, err := run.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, run.Start())
@@ -184,6 +186,7 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, l.Swept(), 1)
 	require.Equal(t, "engine", l.Swept()[0].Name)
+	require.NoDirExists(t, scratch)
 	require.Eventually(t, func() bool { return checkPorts([]int{port}) == nil }, 10*time.Second, time.Millisecond)
 	require.NoError(t, l.Close(t.Context()))
 	left, err := filepath.Glob(filepath.Join(dir, "run-*"))

@@ -23,6 +23,7 @@ type Process struct {
 	Ports   []int    // on loopback that it will listen on, which must be free
 	Ready   Check    // nil: ready when it runs
 	Refusal []string // parts of log lines with which it says that it will not come up
+	Scratch string   // directory of its own, which whoever sweeps it removes too; empty: none
 	Log     string   // file that its output is added to; it is made with its directory
 
 	Timeout time.Duration // until it must be ready; 0: DefaultTimeout
@@ -92,7 +93,7 @@ func (l *Launcher) start(p Process) (*Service, error) {
 		Name: p.Name, Log: p.Log, launcher: l, check: p.Ready, refusal: p.Refusal, begin: begin,
 		grace: cmp.Or(p.Grace, DefaultGrace), exited: make(chan struct{}),
 		record: Record{
-			Name: p.Name, Mark: mark, Argv: p.Argv, Owner: l.owner.path(), Started: time.Now(), Log: p.Log,
+			Name: p.Name, Mark: mark, Argv: p.Argv, Owner: l.owner.path(), Started: time.Now(), Log: p.Log, Scratch: p.Scratch,
 			path: recordPath(l.dir, mark),
 		},
 	}

@@ -24,7 +24,8 @@ type Record struct {
 	Owner   string    `json:"owner"` // lock of the run
 	Started time.Time `json:"started"`
 	Log     string    `json:"log,omitempty"`
-	Kept    bool      `json:"kept,omitempty"` // left up on purpose: nobody sweeps it
+	Scratch string    `json:"scratch,omitempty"` // directory that goes with it
+	Kept    bool      `json:"kept,omitempty"`    // left up on purpose: nobody sweeps it
 
 	path string
 }
@@ -109,6 +110,9 @@ func sweep(dir string) (swept []Record, err error) {
 		if err := killMarked(r); err != nil {
 			errs = append(errs, fmt.Errorf("sweeping %s of an earlier run: %w", r.Name, err))
 			continue
+		}
+		if r.Scratch != "" {
+			errs = append(errs, os.RemoveAll(r.Scratch))
 		}
 		swept = append(swept, r)
 		errs = append(errs, r.remove())

@@ -79,7 +79,7 @@ var plays = map[string]func(args []string) int{
 		if err == nil {
 			_, err = l.Start(context.Background(), Process{
 				Name: "engine", Argv: []string{os.Args[0], args[1]}, Env: []string{standIn + "=serve"},
-				Ready: TCP("127.0.0.1:" + args[1]), Log: args[2],
+				Ready: TCP("127.0.0.1:" + args[1]), Log: args[2], Scratch: args[3],
 			})
 		}
 		fmt.Println("started:", err)

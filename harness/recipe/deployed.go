@@ -82,7 +82,7 @@ func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variabl
 		return out
 	}
 	p := launch.Process{
-		Name: s.Name, Refusal: s.Refusal, Timeout: s.Timeout.Duration, Grace: s.Grace.Duration,
+		Name: s.Name, Refusal: s.Refusal, Timeout: s.Timeout.Duration, Grace: s.Grace.Duration, Scratch: d.dir,
 		Log: filepath.Join(d.logs(), d.row.name+"-"+s.Name+".log"),
 	}
 	for _, arg := range slices.Concat(s.Argv, s.Args) {
