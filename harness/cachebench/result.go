@@ -203,6 +203,8 @@ func (r *record) call(name, phase, request string, err error) {
 	case wire.IsTimeout(err):
 		f.Code = row.Stalled
 		r.taint("%s was not answered: locks or reservations may be left", name)
+	case name == "lookup" || name == "store" || name == "retrieve":
+		r.taint("%s failed: locks or reservations may be left", name)
 	}
 	r.finding(f)
 }
