@@ -37,7 +37,6 @@ install_pinned() {
   local nvidia
   mapfile -t nvidia < <("$environment/bin/python" - <<'PYTHON'
 import importlib.metadata, re
-skipped = {"triton", "nvidia-cublas-dev"}
 for line in importlib.metadata.requires("torch"):
     name, _, marker = line.partition(";")
     requirement = name.strip()
