@@ -24,21 +24,21 @@ import (
 // A measured is one run of one client. Errors are what it reported less what
 // the server did, by percentile.
 type measured struct {
-	Client   string  `json:"client"`
-	Streams  int     `json:"streams"`
-	Requests int     `json:"requests"`
-	Failed   int     `json:"failed"`
-	P50      float64 `json:"ttft_p50_error_ms"`
-	P99      float64 `json:"ttft_p99_error_ms"`
-	TruthP50 float64 `json:"truth_p50_ms"`
-	TruthP99 float64 `json:"truth_p99_ms"`
-	ITLP50   float64 `json:"itl_p50_ms"`
-	PerSec   float64 `json:"req_per_s"` // by the server
-	CPU      float64 `json:"cpu_s_per_1000_requests"`
-	CPUAll   float64 `json:"cpu_s_per_1000_requests_with_start"`
-	Start    float64 `json:"first_request_after_s"`
-	RSS      float64 `json:"peak_rss_mb"`
-	Peak     int     `json:"peak_in_flight"`
+	Client   string   `json:"client"`
+	Streams  int      `json:"streams"`
+	Requests int      `json:"requests"`
+	Failed   int      `json:"failed"`
+	P50      float64  `json:"ttft_p50_error_ms"`
+	P99      float64  `json:"ttft_p99_error_ms"`
+	TruthP50 float64  `json:"truth_p50_ms"`
+	TruthP99 float64  `json:"truth_p99_ms"`
+	ITLP50   *float64 `json:"itl_p50_ms"` // nil: too many chunks came together for it to mean anything
+	PerSec   float64  `json:"req_per_s"`  // by the server
+	CPU      float64  `json:"cpu_s_per_1000_requests"`
+	CPUAll   float64  `json:"cpu_s_per_1000_requests_with_start"`
+	Start    float64  `json:"first_request_after_s"`
+	RSS      float64  `json:"peak_rss_mb"`
+	Peak     int      `json:"peak_in_flight"`
 }
 
 func (m measured) String() string {
@@ -136,7 +136,11 @@ func (m *measured) ours(text []byte) error {
 		return fmt.Errorf("reading what the client reported: %w", err)
 	}
 	m.Requests, m.Failed = seen.Requests, seen.Failed
-	m.P50, m.P99, m.ITLP50 = inMilliseconds(seen.TTFTP50), inMilliseconds(seen.TTFTP99), inMilliseconds(seen.ITLP50)
+	m.P50, m.P99 = inMilliseconds(seen.TTFTP50), inMilliseconds(seen.TTFTP99)
+	if seen.ITLP50 > 0 {
+		itl := inMilliseconds(seen.ITLP50)
+		m.ITLP50 = &itl
+	}
 	return nil
 }
 
@@ -153,7 +157,8 @@ func (m *measured) upstreams(path string) error {
 	m.Requests, m.Failed = *result.Completed+result.Failed, result.Failed
 	m.P50, m.P99 = 1000*metric.Percentile(result.TTFTs, 0.5), 1000*metric.Percentile(result.TTFTs, 0.99)
 	if itl := slices.Concat(result.ITLs...); len(itl) > 0 {
-		m.ITLP50 = 1000 * metric.Percentile(itl, 0.5)
+		p50 := 1000 * metric.Percentile(itl, 0.5)
+		m.ITLP50 = &p50
 	}
 	return nil
 }
@@ -173,24 +178,33 @@ func table(w io.Writer, all []measured, clients []string) {
 	}
 	for _, streams := range levels {
 		for _, client := range clients {
-			column := func(format string, of func(measured) float64) string {
+			known := func(format string, of func(measured) *float64) string {
 				var values []float64
+				runs := 0
 				for _, m := range all {
-					if m.Streams == streams && m.Client == client {
-						values = append(values, of(m))
+					if m.Streams != streams || m.Client != client {
+						continue
+					}
+					runs++
+					if v := of(m); v != nil {
+						values = append(values, *v)
 					}
 				}
 				if len(values) == 0 {
 					return "-"
 				}
-				if slices.Max(values) == 0 {
-					return "-" // not valid: most came together
+				text := fmt.Sprintf(format+" ("+format+" to "+format+")", metric.Percentile(values, 0.5), slices.Min(values), slices.Max(values))
+				if len(values) < runs {
+					text += fmt.Sprintf(", %d of %d runs", len(values), runs)
 				}
-				return fmt.Sprintf(format+" ("+format+" to "+format+")", metric.Percentile(values, 0.5), slices.Min(values), slices.Max(values))
+				return text
+			}
+			column := func(format string, of func(measured) float64) string {
+				return known(format, func(m measured) *float64 { v := of(m); return &v })
 			}
 			say(w, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", streams, client,
 				column("%+.2f", func(m measured) float64 { return m.P50 }), column("%+.1f", func(m measured) float64 { return m.P99 }),
-				column("%.1f", func(m measured) float64 { return m.ITLP50 }), column("%.0f", func(m measured) float64 { return m.PerSec }),
+				known("%.1f", func(m measured) *float64 { return m.ITLP50 }), column("%.0f", func(m measured) float64 { return m.PerSec }),
 				column("%.2f", func(m measured) float64 { return m.CPU }), column("%.2f", func(m measured) float64 { return m.CPUAll }),
 				column("%.2f", func(m measured) float64 { return m.Start }), column("%.0f", func(m measured) float64 { return m.RSS }))
 		}
