@@ -96,8 +96,8 @@ func TestAttach(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var others sync.WaitGroup
 	others.Go(func() { // background load, until the run is over
-		for ctx.Err() == nil {
-			body := fmt.Sprintf(`{"prompt": [%d, 11, 12, 13], "max_tokens": 4}`, 10+len(g.paths)%900)
+		for i := 0; ctx.Err() == nil; i++ {
+			body := fmt.Sprintf(`{"prompt": [%d, 11, 12, 13], "max_tokens": 4}`, 10+i%900)
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, one+"/v1/completions", strings.NewReader(body))
 			if err != nil {
 				return
@@ -187,6 +187,7 @@ func TestAttachRefused(t *testing.T) {
 		{"nobody there", nil, []string{"-attach=engine=http://127.0.0.1:9"}, "asking what is served"},
 		{"not a URL", nil, []string{"-attach=engine=localhost:8000"}, "want a URL such as"},
 		{"a password", nil, []string{"-attach=engine=http://me:pw@localhost:8000"}, "no user or password in a URL"},
+		{"a key in the query", nil, []string{"-attach=engine=http://localhost:8000/v1?key=k"}, "no query in the base of other URLs"},
 		{"no engine", nil, []string{"-attach=metrics=http://localhost:8000"}, "want engine=URL"},
 		{"a service that there is not", nil, []string{"-attach=cache=http://localhost:8000"}, "there are engine, lmcache, daser, metrics"},
 	} {

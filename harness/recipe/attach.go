@@ -46,6 +46,9 @@ func ParseAttach(text string) (Attached, error) {
 		case u.User != nil:
 			return a, fmt.Errorf("%s: no user or password in a URL, which ends up in artifacts; a key is taken from OPENAI_API_KEY", name)
 		}
+		if name != "metrics" && (u.RawQuery != "" || u.Fragment != "") {
+			return a, fmt.Errorf("%s=%s: no query in the base of other URLs; what has to go with each request is a header", name, u.Scheme+"://"+u.Host+u.Path)
+		}
 		value = strings.TrimRight(value, "/")
 		switch {
 		case name == "engine" && a.Engine == "":
