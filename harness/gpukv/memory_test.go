@@ -118,6 +118,19 @@ func TestPoison(t *testing.T) {
 	require.Equal(t, "not written at all", found[0].Looks)
 }
 
+// A comparison comes behind what was put into the memory before, waited for or
+// not.
+func TestVerifyIsBehindWrites(t *testing.T) {
+	_, driver := useStandIn(t)
+	m := newMemory(t, driver, shapes[0])
+	content := lmcmp.Content{Seed: 4}
+	_, err := m.Write([]int{2, 3}, content)
+	require.NoError(t, err)
+	found, err := m.Verify([]int{2, 3}, content)
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
 // Content that does not fit into the staging memory goes through it in pieces.
 func TestWriteInPieces(t *testing.T) {
 	_, driver := useStandIn(t)

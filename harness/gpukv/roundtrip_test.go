@@ -11,6 +11,7 @@ import (
 	"github.com/kvproof/kvproof/cuda"
 	"github.com/kvproof/kvproof/harness/cachebench"
 	"github.com/kvproof/kvproof/harness/lmcmp"
+	"github.com/kvproof/kvproof/harness/lmcmp/wire"
 	"github.com/kvproof/kvproof/harness/mini/lmcache"
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -156,6 +157,55 @@ func TestWaitingIsForTheCopies(t *testing.T) {
 			require.NoError(t, client.Close(t.Context()))
 		})
 	}
+}
+
+// impatient is memory that does not wait until it is told to.
+type impatient struct {
+	*Memory
+	waits bool
+}
+
+func (m *impatient) Wait(event []byte) error {
+	if !m.waits {
+		return nil
+	}
+	return m.Memory.Wait(event)
+}
+
+// The server waits for the event behind the client's writes: before it has come
+// a store is not answered, and after it what is stored is right.
+func TestServerWaitsForTheWrites(t *testing.T) {
+	s, driver := useStandIn(t)
+	server, _ := startServer(t, served{Library: s.Library, StandIn: true, Chunk: chunk})
+	shape, err := lmcmp.ParseShape("(2,32,4,2,8):float16:1")
+	require.NoError(t, err)
+	var memory *impatient
+	client, err := server.Connect(t.Context(), lmcmp.Config{
+		Shape: shape, GPU: true, Transfer: lmcmp.LMCacheDriven, Patience: time.Second,
+		NewMemory: func(worker int) (lmcmp.Memory, error) {
+			m, err := New(driver, worker, shape)
+			memory = &impatient{Memory: m}
+			return memory, err
+		},
+	})
+	require.NoError(t, err)
+	content, request := lmcmp.Content{Seed: 9}, lmcmp.Request{ID: "r", Tokens: make([]uint32, chunk)}
+	require.NoError(t, client.Write([]int{1, 2}, content))
+	_, err = client.Store(t.Context(), request, 0, 1, []int{1, 2})
+	require.True(t, wire.IsTimeout(err), "%v", err)
+	memory.waits = true
+	require.NoError(t, memory.Wait(memory.handle.Data[:]))
+	for hits := 0; hits == 0; {
+		hits, _, err = client.Lookup(t.Context(), request)
+		require.NoError(t, err)
+	}
+	require.NoError(t, client.Poison([]int{5, 7}))
+	_, err = client.Retrieve(t.Context(), request, 0, 1, []int{5, 7})
+	require.NoError(t, err)
+	found, err := client.Verify([]int{5, 7}, content)
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.NoError(t, client.Close(t.Context()))
 }
 
 // A server without a GPU does not take device memory, and says why in its log.

@@ -104,9 +104,9 @@ func serve(text string, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	if config.StandIn {
-		s, err := standin.Connect(config.Library)
-		if err != nil {
-			return err
+		s, failed := standin.Connect(config.Library)
+		if failed != nil {
+			return failed
 		}
 		defer func() {
 			if left := s.Left(); left != "" && err == nil {
