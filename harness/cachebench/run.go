@@ -92,14 +92,21 @@ func (r *runner) measure(ctx context.Context) error {
 		return err
 	})
 	r.record.result.Wall = time.Since(r.record.start)
-	if err == nil {
+	if err == nil && !r.void() {
 		err = r.onClients(cancel, func(c *client) error { return c.readBack(calls) })
 	}
 	r.strays()
 	if config := r.config; config.Limit && err == nil {
-		r.record.result.CopyLimit = lmcmp.CopyLimit(config.blocks(r.server) * config.Shape.BlockSize() * config.Shape.TokenBytes())
+		r.record.result.CopyLimit, err = lmcmp.CopyLimit(config.blocks(r.server) * config.Shape.BlockSize() * config.Shape.TokenBytes())
 	}
 	return errors.Join(err, r.lookAgain(calls, before))
+}
+
+// void says that a finding has ended the run.
+func (r *runner) void() bool {
+	r.record.mu.Lock()
+	defer r.record.mu.Unlock()
+	return len(r.record.result.Findings) > 0
 }
 
 // onClients runs f for every client at once and waits for all. The first that

@@ -260,3 +260,12 @@ func TestLooks(t *testing.T) {
 		})
 	}
 }
+
+func TestCopyLimitLeavesNothing(t *testing.T) {
+	limit, err := CopyLimit(3 << 20)
+	require.NoError(t, err)
+	require.Positive(t, limit)
+	own, err := shm.Own()
+	require.NoError(t, err)
+	require.Empty(t, own)
+}

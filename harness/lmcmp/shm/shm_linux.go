@@ -163,15 +163,19 @@ func Free() (int64, error) {
 
 // Sweep removes the segments that processes left behind which are gone, and
 // returns their names. Those of other users it cannot open and leaves alone.
-func Sweep() ([]string, error) { return sweep(young) }
+func Sweep() ([]string, error) { return sweep("/"+Prefix, young) }
 
-func sweep(young time.Duration) ([]string, error) {
+// sweep does that to names that begin with prefix and are old enough.
+func sweep(prefix string, young time.Duration) ([]string, error) {
 	names, err := List()
 	if err != nil {
 		return nil, err
 	}
 	var removed []string
 	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
 		path := filepath.Join(dir, name[1:])
 		f, err := os.Open(path)
 		if err != nil {

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -97,8 +98,9 @@ func TestSweep(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	name := line[:len(line)-1]
+	theirs := fmt.Sprintf("/%s%d_", Prefix, cmd.Process.Pid) // others' are none of this test's business
 
-	removed, err := sweep(0)
+	removed, err := sweep(theirs, 0)
 	require.NoError(t, err)
 	require.NotContains(t, removed, name, "its owner lives")
 	require.NoError(t, cmd.Process.Kill())
@@ -107,9 +109,10 @@ func TestSweep(t *testing.T) {
 	removed, err = Sweep()
 	require.NoError(t, err)
 	require.NotContains(t, removed, name, "too young")
-	removed, err = sweep(0)
+	removed, err = sweep(theirs, 0)
 	require.NoError(t, err)
 	require.Contains(t, removed, name)
-	require.NotContains(t, removed, mine.Name())
+	require.Equal(t, []string{name}, removed)
+	require.FileExists(t, "/dev/shm"+mine.Name())
 	require.NoFileExists(t, "/dev/shm"+name)
 }
