@@ -24,7 +24,7 @@ func TestContainer(t *testing.T) {
 	}
 	example, dir := exampleOfTheDocs(t)
 	static := filepath.Join(t.TempDir(), "kvproof")
-	build := exec.Command("go", "build", "-o", static, "../cmd/kvproof")
+	build := exec.Command("go", "build", "-tags=nogpu", "-o", static, "../cmd/kvproof")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

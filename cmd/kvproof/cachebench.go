@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvproof/kvproof/cuda"
 	"github.com/kvproof/kvproof/harness/cachebench"
 	"github.com/kvproof/kvproof/harness/lmcmp"
 	"github.com/kvproof/kvproof/harness/lmcmp/wire"
@@ -86,7 +85,7 @@ func runCacheBench(ctx context.Context, args []string, out, errs io.Writer) int 
 }
 
 func (b *cacheBench) run(ctx context.Context) (*cachebench.Result, error) {
-	if err := b.placeKV(cuda.Load); err != nil {
+	if err := b.place(); err != nil {
 		return nil, err
 	}
 	b.Progress(fmt.Sprintf("Connecting to LMCache MP Server at %s (mode=%s) ...", b.endpoints.RPC, map[bool]string{true: "gpu", false: "cpu"}[b.GPU]))

@@ -1,3 +1,5 @@
+//go:build !nogpu
+
 package main
 
 import (
@@ -8,6 +10,9 @@ import (
 	"github.com/kvproof/kvproof/harness/gpukv"
 	"github.com/kvproof/kvproof/harness/lmcmp"
 )
+
+// place asks NVIDIA's driver where there is one.
+func (b *cacheBench) place() error { return b.placeKV(cuda.Load) }
 
 // placeKV decides where the KV lies: on a GPU where load finds one, unless the
 // mode or the transfer says otherwise. A driver that is there and does not work
