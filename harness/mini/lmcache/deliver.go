@@ -154,10 +154,10 @@ func (s *Server) makeVisible() {
 
 // publish makes objects readable and counts them.
 func (s *Server) publish(j storeJob) bool {
+	s.mu.Lock()
+	s.stored = true // before anybody can see the objects: faults wait for it
+	s.mu.Unlock()
 	all := s.objects.publish(j.keys, j.fresh)
 	s.metrics.Load().stored(j.salt, j.fresh)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stored = true
 	return all
 }
