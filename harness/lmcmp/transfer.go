@@ -126,31 +126,16 @@ func (c *Client) storeThroughPool(ctx context.Context, w *worker, r Request, fro
 	if len(slots) != len(chunks) {
 		return Timing{}, fmt.Errorf("prepare_store: %d slots for %d chunks", len(slots), len(chunks))
 	}
-	t := Timing{Chunks: len(slots)}
-	var spans []span
-	for i, slot := range slots {
-		if chunks[i] < 0 || chunks[i] >= to-from {
-			return Timing{}, fmt.Errorf("prepare_store: slot %d is for chunk %d of %d", i, chunks[i], to-from)
+	for i, chunk := range chunks {
+		if chunk < 0 || chunk >= to-from {
+			return Timing{}, fmt.Errorf("prepare_store: slot %d is for chunk %d of %d", i, chunk, to-from)
 		}
-		part, err := c.slotSpans(w, slot, chunkBlocks(blocks, chunks[i], c.BlocksPerChunk()), true, &t)
-		if err != nil {
-			return Timing{}, fmt.Errorf("prepare_store: %w", err)
-		}
-		spans = append(spans, part...)
 	}
-	start = time.Now()
-	t.Bytes = copySpans(spans)
-	t.Copy = time.Since(start)
-	start = time.Now()
-	var ok bool
-	if _, err := w.dealer.Call(ctx, &wire.CommitStore{Key: key, Instance: w.instance}, &ok); err != nil {
-		return Timing{}, c.explain(ctx, w, err)
+	t, err := c.copySlots(w, slots, func(i int) int { return chunks[i] }, blocks, true)
+	if err != nil {
+		return Timing{}, fmt.Errorf("prepare_store: %w", err)
 	}
-	t.Total = rpc + t.Copy + time.Since(start)
-	if !ok {
-		return Timing{}, fmt.Errorf("commit_store: %w", ErrRefused)
-	}
-	return t, nil
+	return c.commit(ctx, w, &wire.CommitStore{Key: key, Instance: w.instance}, rpc, t)
 }
 
 func (c *Client) retrieveThroughPool(ctx context.Context, w *worker, r Request, from, to int, blocks []int) (Timing, error) {
@@ -168,32 +153,45 @@ func (c *Client) retrieveThroughPool(ctx context.Context, w *worker, r Request, 
 	if len(slots) != to-from {
 		return Timing{}, fmt.Errorf("prepare_retrieve: %d slots for %d chunks", len(slots), to-from)
 	}
+	t, err := c.copySlots(w, slots, func(i int) int { return i }, blocks, false)
+	if err != nil {
+		return Timing{}, fmt.Errorf("prepare_retrieve: %w", err)
+	}
+	return c.commit(ctx, w, &wire.CommitRetrieve{Key: key, Instance: w.instance}, rpc, t)
+}
+
+// copySlots copies between blocks and the slots of the chunks that chunk names,
+// one for each slot.
+func (c *Client) copySlots(w *worker, slots []wire.Slot, chunk func(slot int) int, blocks []int, toSlot bool) (Timing, error) {
 	t := Timing{Chunks: len(slots)}
 	var spans []span
+	per := c.BlocksPerChunk()
 	for i, slot := range slots {
-		part, err := c.slotSpans(w, slot, chunkBlocks(blocks, i, c.BlocksPerChunk()), false, &t)
+		first := chunk(i) * per
+		part, err := c.slotSpans(w, slot, blocks[first:first+per], toSlot, &t)
 		if err != nil {
-			return Timing{}, fmt.Errorf("prepare_retrieve: %w", err)
+			return Timing{}, err
 		}
 		spans = append(spans, part...)
 	}
-	start = time.Now()
+	start := time.Now()
 	t.Bytes = copySpans(spans)
 	t.Copy = time.Since(start)
-	start = time.Now()
+	return t, nil
+}
+
+// commit ends a transfer whose preparation took rpc.
+func (c *Client) commit(ctx context.Context, w *worker, request wire.Request, rpc time.Duration, t Timing) (Timing, error) {
+	start := time.Now()
 	var ok bool
-	if _, err := w.dealer.Call(ctx, &wire.CommitRetrieve{Key: key, Instance: w.instance}, &ok); err != nil {
+	if _, err := w.dealer.Call(ctx, request, &ok); err != nil {
 		return Timing{}, c.explain(ctx, w, err)
 	}
 	t.Total = rpc + t.Copy + time.Since(start)
 	if !ok {
-		return Timing{}, fmt.Errorf("commit_retrieve: %w", ErrRefused)
+		return Timing{}, fmt.Errorf("%s: %w", request.Op(), ErrRefused)
 	}
 	return t, nil
-}
-
-func chunkBlocks(blocks []int, chunk, perChunk int) []int {
-	return blocks[chunk*perChunk : (chunk+1)*perChunk]
 }
 
 // slotSpans checks a slot against the pool and the chunk, faults its pages in,
