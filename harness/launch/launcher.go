@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/kvproof/kvproof/harness/host"
 )
 
 // A Launcher starts services and ends them. Its methods may be called from
@@ -27,13 +29,9 @@ type Launcher struct {
 // DefaultDir is where this user's runs keep their records: running below
 // KVPROOF_CACHE, or below kvproof in the user's cache directory.
 func DefaultDir() (string, error) {
-	cache := os.Getenv("KVPROOF_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("looking for a directory for what runs: %w", err)
-		}
-		cache = filepath.Join(user, "kvproof")
+	cache, err := host.CacheDir()
+	if err != nil {
+		return "", err
 	}
 	return filepath.Join(cache, "running"), nil
 }

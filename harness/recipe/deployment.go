@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/launch"
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -67,7 +68,7 @@ func builtIn(engine, name string) (File, bool, error) {
 // is there.
 func Installed(program string) (path, install string, ok bool) {
 	p := programs()[program]
-	cache, err := cacheDir()
+	cache, err := host.CacheDir()
 	if err != nil || len(p.Argv) == 0 {
 		return program, p.Install, false
 	}

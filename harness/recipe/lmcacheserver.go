@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/launch"
 	"github.com/kvproof/kvproof/harness/lmcmp"
 )
@@ -40,13 +41,9 @@ var ErrNotInstalled = errors.New("not installed")
 // FindLMCache is the path of the `lmcache` command of a release in the cache
 // directory.
 func FindLMCache(release string) (string, error) {
-	cache := os.Getenv("KVPROOF_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("looking for LMCache: %w", err)
-		}
-		cache = filepath.Join(user, "kvproof")
+	cache, err := host.CacheDir()
+	if err != nil {
+		return "", fmt.Errorf("looking for LMCache: %w", err)
 	}
 	name, how := "lmcache", "make setup-lmcache"
 	if release != "" && release != LMCacheRelease {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/tiny"
 )
 
@@ -49,7 +50,7 @@ func (m Model) Of(files []File) (Model, error) {
 // layout.
 func RealModel(name string) (Model, error) {
 	if name == "tiny" {
-		dir, err := cacheDir()
+		dir, err := host.CacheDir()
 		if err != nil {
 			return Model{}, err
 		}
@@ -92,17 +93,4 @@ func (m Model) prepare() error {
 		return tiny.Write(m.Dir)
 	}
 	return nil
-}
-
-// cacheDir is where installed servers and models are kept: KVPROOF_CACHE, or
-// kvproof in the user's cache directory.
-func cacheDir() (string, error) {
-	if dir := os.Getenv("KVPROOF_CACHE"); dir != "" {
-		return dir, nil
-	}
-	user, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("looking for a directory for installed servers: %w", err)
-	}
-	return filepath.Join(user, "kvproof"), nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/tiny"
 )
@@ -70,7 +71,7 @@ const gibibyte = 1 << 30
 
 // variables are those of a run that are known before ports are.
 func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
-	cache, err := cacheDir()
+	cache, err := host.CacheDir()
 	if err != nil {
 		return variables{}, err
 	}

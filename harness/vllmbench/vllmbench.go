@@ -23,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kvproof/kvproof/harness/host"
 )
 
 // A Config is what the client is asked to do.
@@ -102,13 +104,9 @@ func Executable(named string) (string, error) {
 	if path, err := exec.LookPath("vllm"); err == nil {
 		return path, nil
 	}
-	cache := os.Getenv("KVPROOF_CACHE")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("looking for vllm: %w", err)
-		}
-		cache = filepath.Join(home, ".cache", "kvproof")
+	cache, err := host.CacheDir()
+	if err != nil {
+		return "", fmt.Errorf("looking for vllm: %w", err)
 	}
 	path := filepath.Join(cache, "vllm", "bin", "vllm")
 	if _, err := exec.LookPath(path); err != nil {
