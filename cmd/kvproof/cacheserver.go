@@ -6,10 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/kvproof/kvproof/harness/lmcmp/wire"
 	"github.com/kvproof/kvproof/harness/mini/lmcache"
@@ -38,23 +36,14 @@ func runCacheServer(ctx context.Context, args []string, out, errs io.Writer) int
 	}
 	config.Log = errs
 
-	ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer restore()
-	server, err := lmcache.Start(ctx, config)
-	if err != nil {
-		say(errs, "kvproof mini: %v\n", err)
-		return exitFailed
-	}
-	announceCacheServer(out, server, config)
-	<-ctx.Done()
-	restore()
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
-	defer cancel()
-	if err := server.Close(closing); err != nil {
-		say(errs, "kvproof mini: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
+	return serveUntilSignal(ctx, errs, func(ctx context.Context) (closer, func(), error) {
+		server, err := lmcache.Start(ctx, config)
+		if err != nil {
+			return nil, nil, err
+		}
+		announceCacheServer(out, server, config)
+		return server, nil, nil
+	})
 }
 
 // cacheServerConfig reads the flags. Its errors name the flag and its value.

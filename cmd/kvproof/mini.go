@@ -6,11 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/mini"
@@ -18,9 +15,6 @@ import (
 	"github.com/kvproof/kvproof/harness/mini/fault"
 	"github.com/kvproof/kvproof/harness/mini/model"
 )
-
-// drainLimit is how long running requests may take to end after a signal.
-const drainLimit = 15 * time.Second
 
 // models are the sizes by name.
 var models = map[string]func() model.Config{"mini": model.Mini, "nano": model.Nano}
@@ -41,24 +35,14 @@ func runMini(ctx context.Context, args []string, out, errs io.Writer) int {
 	}
 	config.Log = errs
 
-	ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer restore()
-	stack, err := mini.Start(ctx, config)
-	if err != nil {
-		say(errs, "kvproof mini: %v\n", err)
-		return exitFailed
-	}
-	announce(out, stack, config)
-	<-ctx.Done()
-	restore()
-	say(errs, "kvproof mini: draining for at most %v\n", drainLimit)
-	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
-	defer cancel()
-	if err := stack.Close(draining); err != nil {
-		say(errs, "kvproof mini: %v\n", err)
-		return exitFailed
-	}
-	return exitOK
+	return serveUntilSignal(ctx, errs, func(ctx context.Context) (closer, func(), error) {
+		stack, err := mini.Start(ctx, config)
+		if err != nil {
+			return nil, nil, err
+		}
+		announce(out, stack, config)
+		return stack, func() { say(errs, "kvproof mini: draining for at most %v\n", drainLimit) }, nil
+	})
 }
 
 // miniConfig reads the flags. Its errors name the flag and its value.
