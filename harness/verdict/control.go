@@ -31,11 +31,15 @@ type Noise struct {
 	Pairs      int     `json:"pairs"`
 	Diverged   int     `json:"diverged"`
 	MaxGap     float64 `json:"max_gap"`     // of the top two tokens where answers parted
+	Logprobs   int     `json:"logprobs"`    // pairs that have some: without, nothing is known of the rest
 	MaxShift   float64 `json:"max_shift"`   // of a logprob before and where they parted, in nats
 	FirstMoved int     `json:"first_moved"` // pairs whose first token's logprobs moved
+
+	gaps int // pairs that parted where the gap is known
 }
 
-// NoiseOf reads a control. Pairs that failed are left out.
+// NoiseOf reads a control, or counts the same of any comparison. Pairs that
+// failed are left out.
 func NoiseOf(control Comparison) Noise {
 	var n Noise
 	for _, p := range control.Pairs {
@@ -46,11 +50,16 @@ func NoiseOf(control Comparison) Noise {
 		if p.Divergence >= 0 {
 			n.Diverged++
 			if p.TopGap != nil {
+				n.gaps++
 				n.MaxGap = max(n.MaxGap, *p.TopGap)
 			}
 		}
+		if p.Logprobs == nil {
+			continue
+		}
+		n.Logprobs++
 		n.MaxShift = max(n.MaxShift, p.Logprobs.largest())
-		if p.Logprobs != nil && p.Logprobs.first() > 0 {
+		if p.Logprobs.first() > 0 {
 			n.FirstMoved++
 		}
 	}
@@ -111,18 +120,4 @@ func parted(c, control Comparison) (onlyHere, onlyThere, pairs int) {
 		}
 	}
 	return onlyHere, onlyThere, pairs
-}
-
-// firstMoved counts the pairs whose first token's logprobs moved.
-func firstMoved(c Comparison) (moved, of int) {
-	for _, p := range c.Pairs {
-		if p.Failed != "" || p.Logprobs == nil {
-			continue
-		}
-		of++
-		if p.Logprobs.first() > 0 {
-			moved++
-		}
-	}
-	return moved, of
 }

@@ -161,6 +161,63 @@ func TestFirstTokensTogether(t *testing.T) {
 	}
 }
 
+// TestPairsWithoutLogprobs: what nobody saw the logprobs of neither speaks for
+// nor against, in the exact test and in the noise.
+func TestPairsWithoutLogprobs(t *testing.T) {
+	clear := withLogprobs(answer("", count(8, 64)...), 0.3)
+	bare := answer("", count(8, 64)...)
+	repeat := func(n int, t row.Timeline) (all []row.Timeline) {
+		for range n {
+			all = append(all, t)
+		}
+		return all
+	}
+	options := func(control Comparison) Options { return Options{MinTokens: 32, Control: &control} }
+
+	// All but two of the control's pairs have no logprobs: four moved of eight
+	// against none of two is nothing to call out; against none of eight it is.
+	cold := repeat(8, clear)
+	warm := append(repeat(4, shifted(clear, 0, 0.001)), repeat(4, clear)...)
+	again := append(repeat(2, shifted(clear, 30, 0.02)), repeat(6, bare)...)
+	v, findings := Judge(Compare(cold, warm), options(Compare(cold, again)))
+	require.Equal(t, Identical, v)
+	require.Empty(t, findings)
+	v, _ = Judge(Compare(cold, warm), options(Compare(cold, repeat(8, shifted(clear, 30, 0.02)))))
+	require.Equal(t, Corrupt, v)
+
+	// A control without any says nothing about how far logprobs move.
+	blind := options(Compare(repeat(8, bare), repeat(8, bare)))
+	v, findings = Judge(Compare(cold, warm), blind)
+	require.Equal(t, Undecided, v)
+	require.Empty(t, findings)
+	v, _ = Judge(Compare(cold, append([]row.Timeline{changed(clear, 5)}, cold[1:]...)), blind)
+	require.Equal(t, Corrupt, v, "tokens are known all the same: none of the control's parts")
+	parting := options(Compare(repeat(8, bare), append([]row.Timeline{changed(bare, 9)}, repeat(7, bare)...)))
+	v, _ = Judge(Compare(cold, append([]row.Timeline{changed(clear, 5)}, cold[1:]...)), parting)
+	require.Equal(t, Undecided, v, "how close the two tokens may be without a fault is not known")
+}
+
+// TestFailedPairsDoNotPart: a request that failed has its own finding, and is
+// no answer that differs.
+func TestFailedPairsDoNotPart(t *testing.T) {
+	same := answer("", count(8, 64)...)
+	pass := func(other row.Timeline, n int) Comparison {
+		cold, warm := make([]row.Timeline, 20), make([]row.Timeline, 20)
+		for i := range cold {
+			if cold[i], warm[i] = same, same; i < n {
+				warm[i] = other
+			}
+		}
+		return Compare(cold, warm)
+	}
+	control := pass(same, 0)
+	v, findings := Judge(pass(failed("", row.CutOff), 12), Options{MinTokens: 1, Control: &control, Unpaired: true})
+	require.Equal(t, Insufficient, v)
+	require.Empty(t, findings)
+	v, _ = Judge(pass(changed(same, 20), 12), Options{MinTokens: 1, Control: &control, Unpaired: true})
+	require.Equal(t, Corrupt, v)
+}
+
 // TestTimedCycles have token ids alone, and controls about other prompts.
 func TestTimedCycles(t *testing.T) {
 	same := answer("", count(8, 64)...)

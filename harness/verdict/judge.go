@@ -88,7 +88,7 @@ func (j *judgement) judge(p Pair, control *Pair) {
 	}
 	if l := p.Logprobs; l != nil && l.Differing > 0 {
 		switch {
-		case !j.Exact && !j.known:
+		case !j.Exact && j.noise.Logprobs == 0:
 			j.seen[Undecided] = true
 			return
 		case j.Exact || l.MaxShift > j.noise.shift():
@@ -120,6 +120,11 @@ func (j *judgement) divergent(p Pair, control *Pair) {
 		j.corrupt(j.finding(row.OutputDiffers, p, differs(p)+why,
 			"ask both ways with the lines in the repro folder; wrong KV was served, or the wrong request's"))
 	}
+	if j.noise.Logprobs == 0 { // there is nothing to hold them to
+		if p.Logprobs = nil; j.noise.gaps == 0 {
+			p.TopGap = nil
+		}
+	}
 	switch {
 	case j.Exact:
 		corrupt("")
@@ -148,25 +153,26 @@ func (j *judgement) divergent(p Pair, control *Pair) {
 // all of them cannot.
 func (j *judgement) together(c Comparison) {
 	pass := Pair{} // the findings are about the pass
+	own := NoiseOf(c)
 	here, there, pairs := parted(c, *j.Control)
 	p, level := signTest(here, there), alpha
 	if j.Unpaired {
-		here, there, pairs = c.Total-c.Matches, j.noise.Diverged, c.Total
-		p, level = fisherTest(here, c.Total, there, j.noise.Pairs), cycleAlpha
+		here, there, pairs = own.Diverged, j.noise.Diverged, own.Pairs
+		p, level = fisherTest(here, pairs, there, j.noise.Pairs), cycleAlpha
 	}
 	if here > 0 && p < level {
 		j.corrupt(j.finding(row.OutputDiffers, pass, fmt.Sprintf(
 			"%d requests part from their cold answers that do not without a fault, %d the other way round (of %d; p = %.2g)", here, there, pairs, p),
 			"each one could be a tie; so many are not: the cache changes answers"))
 	}
-	moved, of := firstMoved(c)
-	if p := fisherTest(moved, of, j.noise.FirstMoved, j.noise.Pairs); moved > 0 && p < alpha {
+	moved, of := own.FirstMoved, own.Logprobs
+	if p := fisherTest(moved, of, j.noise.FirstMoved, j.noise.Logprobs); j.noise.Logprobs > 0 && moved > 0 && p < alpha {
 		j.corrupt(j.finding(row.LogprobShift, pass, fmt.Sprintf(
-			"the logprobs of the first token moved in %d of %d requests, without a fault in %d of %d (p = %.2g)", moved, of, j.noise.FirstMoved, j.noise.Pairs, p),
+			"the logprobs of the first token moved in %d of %d requests, without a fault in %d of %d (p = %.2g)", moved, of, j.noise.FirstMoved, j.noise.Logprobs, p),
 			"the first token comes of the prompt's KV alone: look at what was stored"))
 	}
-	if ties := c.Total - c.Matches; j.seen[NumericTie] && float64(ties) > tiedFailure*float64(c.Total) && c.Total >= fewest {
-		j.findings = append(j.findings, j.finding(row.TiedTooOften, pass, fmt.Sprintf("%d of %d requests part from their cold answers", ties, c.Total),
+	if j.seen[NumericTie] && float64(own.Diverged) > tiedFailure*float64(own.Pairs) && own.Pairs >= fewest {
+		j.findings = append(j.findings, j.finding(row.TiedTooOften, pass, fmt.Sprintf("%d of %d requests part from their cold answers", own.Diverged, own.Pairs),
 			"an engine that answers otherwise so often shows nothing about its cache: pin its threads, switch batch invariance on, or take one request at a time"))
 	}
 	if j.tied > 0 && pairs < fewest {
