@@ -24,7 +24,7 @@ func (s *Settings) attached(wrong func(flag string, value any, format string, ar
 		wrong("attach", s.Attach, "%s: %w", headersVariable, err)
 		return a, recipe.Model{}
 	}
-	a.Family, a.AllowReset, a.APIKey = s.Engine, s.AllowReset, os.Getenv("OPENAI_API_KEY")
+	a.Family, a.AllowReset, a.Strict, a.APIKey = s.Engine, s.AllowReset, s.Strict, os.Getenv("OPENAI_API_KEY")
 	if s.RowFile != "" {
 		wrong("rowfile", s.RowFile, "a row of a file is started by the suite; it cannot be attached to")
 	}

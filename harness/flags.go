@@ -110,7 +110,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own.StringVar(&s.KVShape, "kvshape", "(2,0,0,8,64):float16:8", "KV of the cache-server benchmark: (planes,blocks,block size,heads,head size):dtype:layers[;…]; 0 blocks or block size are filled in")
 	own.StringVar(&s.Results, "results", "", "directory for artifacts (default: results at the module root)")
 	own.BoolVar(&s.Evict, "evict", false, "give caches less memory than the working set and a second tier on disk")
-	own.BoolVar(&s.Strict, "strict", false, "any difference between cold and warm outputs is a fault, on every engine (vLLM: with VLLM_BATCH_INVARIANT=1)")
+	own.BoolVar(&s.Strict, "strict", false, "any difference between cold and warm outputs is a fault, on every engine (vLLM on a GPU: with VLLM_BATCH_INVARIANT=1)")
 	own.BoolVar(&s.Require, "require", false, "fail on anything that is missing or not proven, instead of skipping or saying so")
 	own.VisitAll(func(f *flag.Flag) {
 		flags.Var(f.Value, f.Name, f.Usage)

@@ -128,5 +128,5 @@ func RowOfFile(tb testing.TB, path string) row.Row {
 	tb.Helper()
 	f, err := recipe.ReadFile(path)
 	require.NoError(tb, err)
-	return recipe.Deployment{Engine: settings.Engine, Model: current.selection.model, Launcher: services.launcher}.Row(f)
+	return recipe.Deployment{Engine: settings.Engine, Model: current.selection.model, Launcher: services.launcher, Strict: settings.Strict}.Row(f)
 }

@@ -2,10 +2,13 @@ package harness
 
 import (
 	"flag"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/recipe"
 )
 
 // selected is what flags come to, as a session would have it.
@@ -64,4 +67,17 @@ func TestOnlyRowsThatReuseDocumentsNeedThem(t *testing.T) {
 	}
 	require.Equal(t, []string{"documents", "recomposed", "text"}, applied["daser-chunk"])
 	require.Len(t, applied["baseline"], len(s.selection.workloads))
+}
+
+// TestStrictReachesTheEngine: the flag is no judgement alone, it says how the
+// engine is to be started.
+func TestStrictReachesTheEngine(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		s := selected(t, fmt.Sprint("-strict=", strict), "-stack=docker", "-model=tiny", "-inputlen=512")
+		builder, _ := s.settings.deploy(s.selection.stack, nil, func(flag string, _ any, format string, args ...any) {
+			t.Errorf("-"+flag+": "+format, args...)
+		})
+		require.Equal(t, strict, builder.(recipe.Deployment).Strict)
+		require.Equal(t, strict || exactRows(s.selection.rows), s.selection.exact)
+	}
 }

@@ -132,7 +132,7 @@ func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(fl
 	if s.ContextLen == 0 && stack.Engine == recipe.Process { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker}, model
+	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict}, model
 }
 
 // missingOf says what has to be installed before a row can start; empty:

@@ -28,6 +28,7 @@ type Attached struct {
 	APIKey     string   // sent to the engine
 	Header     http.Header
 	AllowReset bool
+	Strict     bool  // somebody says that equal inputs give equal bits there
 	Model      Model // as Look found it
 }
 
@@ -174,6 +175,9 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 		e.Blind, e.Blockless, e.Facts["counters"] = true, true, err.Error()
 	case !told:
 		e.Blockless = true
+	}
+	if a.Strict && a.Family == "vllm" {
+		e.Facts[batchInvariantFact] = batchInvariant(looking, a.Engine, admin)
 	}
 	return r.assemble(e, env), nil
 }

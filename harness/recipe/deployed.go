@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,8 @@ func (d *deployed) start(ctx context.Context) (*row.Server, error) {
 	return d.assemble(ctx)
 }
 
-func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variables) error {
+// process is how a service runs as one.
+func (d *deployed) process(s ServiceFile, vars variables) (launch.Process, error) {
 	var errs []error
 	expand := func(text string) string {
 		out, err := vars.expand(text)
@@ -92,21 +94,23 @@ func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variabl
 		p.Env = append(p.Env, name+"="+expand(s.Env[name]))
 	}
 	p.Ports = vars.ports()
-	d.urls[s.Name] = expand(s.URL)
-	d.metrics[s.Name] = d.urls[s.Name] + "/metrics"
-	if s.Metrics != "" {
-		d.metrics[s.Name] = expand(s.Metrics)
-	}
-	d.argv[s.Name] = strings.Join(p.Argv, " ")
 	switch ready := expand(s.Ready); {
 	case strings.HasPrefix(ready, "http"):
 		p.Ready = launch.HTTP(ready)
 	default:
 		p.Ready = launch.TCP(ready)
 	}
-	if err := errors.Join(errs...); err != nil {
+	return p, errors.Join(errs...)
+}
+
+func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variables) error {
+	p, err := d.process(s, vars)
+	url, urlErr := vars.expand(s.URL)
+	metrics, metricsErr := vars.expand(cmp.Or(s.Metrics, url+"/metrics"))
+	if err := errors.Join(err, urlErr, metricsErr); err != nil {
 		return fmt.Errorf("service %s: %w", s.Name, err)
 	}
+	d.urls[s.Name], d.metrics[s.Name], d.argv[s.Name] = url, metrics, strings.Join(p.Argv, " ")
 	begin := func(ctx context.Context) (running, error) { return d.launcher.Start(ctx, p) }
 	if d.row.deployment.contained(s) {
 		c, err := d.container(s, p, vars)
@@ -137,9 +141,12 @@ func (d *deployed) container(s ServiceFile, p launch.Process, vars variables) (l
 	}
 	c := launch.Container{
 		Name: p.Name, Image: s.Container.Image, Entrypoint: expand(s.Container.Entrypoint),
-		Argv: slices.Concat(expand(s.Container.Argv), expand(s.Args)), Env: p.Env, Ports: p.Ports,
+		Argv: slices.Concat(expand(s.Container.Argv), expand(s.Args)), Env: slices.Clone(p.Env), Ports: p.Ports,
 		Binds: expand(s.Container.Binds), IPC: s.Container.IPC, ShmBytes: s.Container.ShmGiB * gibibyte,
 		Ready: p.Ready, Refusal: p.Refusal, Log: p.Log, Timeout: p.Timeout, Grace: p.Grace,
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Container.Env)) {
+		c.Env = append(c.Env, name+"="+expand([]string{s.Container.Env[name]})[0])
 	}
 	if s.Container.GPU {
 		c.Devices = launch.GPUs(d.row.deployment.GPUs...)

@@ -86,6 +86,7 @@ type Deployment struct {
 	Model    Model
 	Docker   bool                             // services run in containers where they can; else only those that cannot run otherwise
 	GPUs     []string                         // of the host, by index, for containers that want them; none: all
+	Strict   bool                             // equal inputs are to give equal bits, whatever the batch
 	Launcher func() (*launch.Launcher, error) // asked for when something is to start
 }
 

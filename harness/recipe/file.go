@@ -80,13 +80,14 @@ type ServiceFile struct {
 
 // A ContainerFile says how a service runs in a container, on the host's network.
 type ContainerFile struct {
-	Image      string   `toml:"image"`
-	Entrypoint []string `toml:"entrypoint"` // empty: the image's
-	Argv       []string `toml:"argv"`       // in place of the service's; its args follow
-	Binds      []string `toml:"binds"`      // host path:path:ro
-	IPC        string   `toml:"ipc"`        // host, where services share memory
-	ShmGiB     int64    `toml:"shm-gib"`    // size of /dev/shm; 0: the container engine's default
-	GPU        bool     `toml:"gpu"`        // it gets the GPUs of the run
+	Image      string            `toml:"image"`
+	Entrypoint []string          `toml:"entrypoint"` // empty: the image's
+	Env        map[string]string `toml:"env"`        // beside the service's
+	Argv       []string          `toml:"argv"`       // in place of the service's; its args follow
+	Binds      []string          `toml:"binds"`      // host path:path:ro
+	IPC        string            `toml:"ipc"`        // host, where services share memory
+	ShmGiB     int64             `toml:"shm-gib"`    // size of /dev/shm; 0: the container engine's default
+	GPU        bool              `toml:"gpu"`        // it gets the GPUs of the run
 }
 
 // A WitnessFile is an account of hit tokens by counters.

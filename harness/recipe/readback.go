@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -63,6 +64,9 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	}
 	if version, err := client.Version(ctx); err == nil { // llama.cpp's has no such route
 		e.Facts["engine"] = version
+	}
+	if d.row.deployment.Strict && d.row.deployment.Docker && d.row.deployment.Engine == "vllm" {
+		e.Facts[batchInvariantFact] = batchInvariant(ctx, e.Engine, &http.Client{Timeout: lookTimeout, Transport: direct})
 	}
 	server := d.row.assemble(e, d.env)
 	server.Restart, server.Keep = d.restart, d.keep

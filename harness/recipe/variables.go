@@ -80,7 +80,12 @@ func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
 	if context == 0 {
 		context = m.Context
 	}
+	strict := "0"
+	if r.deployment.Strict {
+		strict = "1"
+	}
 	values := map[string]string{
+		"strict":      strict,
 		"cache":       cache,
 		"assets":      dir + "/assets",
 		"dir":         dir,
