@@ -49,7 +49,7 @@ setup-lmcache: ## install LMCache's server, for -tags lmcache (minutes, 5 GB)
 
 .PHONY: lmcache
 lmcache: ## the tests against real LMCache servers; make setup-lmcache installs them
-	go -C bench_test test -count=1 -tags lmcache -run RealCacheServer -bench '^BenchmarkServe$$' -require \
+	go -C bench_test test -count=1 -tags lmcache -run 'RealCacheServer|HitIsRight|FlippedPool' -bench '^BenchmarkServe$$' -require \
 		-backend=baseline,lmcache -workload=unique,shared-prefix -blocksize=32 -requests=4 -inputlen=256 -outputlen=32
 
 .PHONY: compare-lmcache-bench

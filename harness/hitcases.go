@@ -114,7 +114,7 @@ func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 		return false // it reuses whole documents and nothing else
 	case slices.Contains(c.Needs, fixtures.NeedSalts):
 		// LMCache 0.5.6's count of reads looks started anew with another salt.
-		return r.Supports(row.Salts) && !(realLMCache() && r.Name() == "lmcache")
+		return r.Supports(row.Salts)
 	case slices.Contains(c.Needs, fixtures.NeedWeights):
 		return r.Supports(row.Reset) && engineIsMini(settings.Stack)
 	case slices.Contains(c.Needs, fixtures.NeedEviction), slices.Contains(c.Needs, fixtures.NeedL2):

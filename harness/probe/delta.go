@@ -35,7 +35,8 @@ func Sum(s row.Snapshot, metric string, match map[string]string) (float64, bool)
 //   - Absent: the endpoint exports no such series in either snapshot, or one
 //     of the snapshots was never taken (the zero Snapshot);
 //   - Restarted: the process started anew (process_start_time_seconds, or the
-//     counter's own _created time, changed), a series went down or vanished;
+//     counter's own _created time, changed), a series went down or vanished,
+//     or the sum went down. A series whose labels became more is neither;
 //   - Impossible: a series is below 0;
 //   - Known: everything else. A series that only the later snapshot has counts
 //     from 0: labelled counters appear with their first use.
@@ -46,15 +47,20 @@ func Delta(before, after row.Snapshot, metric string, match map[string]string) (
 	if changed(before, after, processStart, nil) {
 		return 0, row.Restarted
 	}
-	was, is := byLabels(selected(before, metric, match)), byLabels(selected(after, metric, match))
+	old := selected(before, metric, match)
+	was, is := byLabels(old), byLabels(selected(after, metric, match))
 	if len(was) == 0 && len(is) == 0 {
 		return 0, row.Absent
 	}
 	if changed(before, after, strings.TrimSuffix(metric, "_total")+"_created", match) {
 		return 0, row.Restarted
 	}
-	for labels, value := range was {
-		if now, ok := is[labels]; !ok || now < value {
+	for _, series := range old {
+		now, ok := is[labelKey(series.Labels)]
+		if !ok {
+			now, ok = split(series.Labels, was, selected(after, metric, match))
+		}
+		if !ok || now < was[labelKey(series.Labels)] {
 			return 0, row.Restarted
 		}
 	}
@@ -65,7 +71,22 @@ func Delta(before, after row.Snapshot, metric string, match map[string]string) (
 	}
 	end, _ := Sum(after, metric, match)
 	start, _ := Sum(before, metric, match) // 0 where the series is new
+	if end < start {
+		return 0, row.Restarted
+	}
 	return end - start, row.Known
+}
+
+// split is the sum of the new series that carry the labels of one that is gone:
+// exporters take a label in when its first value comes.
+func split(labels map[string]string, was map[string]float64, after []row.Series) (sum float64, found bool) {
+	for _, series := range after {
+		if _, old := was[labelKey(series.Labels)]; !old && carries(series.Labels, labels) {
+			sum += series.Value
+			found = true
+		}
+	}
+	return sum, found
 }
 
 // taken tells an empty page from no page: without one, a lifetime total would
@@ -141,10 +162,15 @@ func byLabels(series []row.Series) map[string]float64 {
 	return values
 }
 
+// labelKey names a label set. A label without a value is none, as in Prometheus:
+// LMCache 0.5.6 exports {l1_tag} until there is a cache_salt, and from then on
+// {l1_tag,cache_salt=""} for the same series.
 func labelKey(labels map[string]string) string {
 	parts := make([]string, 0, len(labels))
 	for name, value := range labels {
-		parts = append(parts, name+"\x00"+value)
+		if value != "" {
+			parts = append(parts, name+"\x00"+value)
+		}
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "\x01")
