@@ -6,6 +6,8 @@
 #
 #   ENGINE_RUN   directory of its socket and pid file   (/var/run)
 #   ENGINE_LOG   file of its output                     (/tmp/dockerd.log)
+#   ENGINE_GPU   stand-in: it accepts requests for GPUs, which then reach a container
+#                as NVIDIA_VISIBLE_DEVICES alone; for tests on machines without one
 set -euo pipefail
 run=${ENGINE_RUN:-/var/run}
 log=${ENGINE_LOG:-/tmp/dockerd.log}
@@ -26,6 +28,15 @@ wait_for() {
   return 1
 }
 gone() { [[ ! -d /proc/$1 ]]; }
+# stand_in puts the hook of the NVIDIA runtime on the PATH, by which a Docker engine
+# knows at its start that it can hand GPUs over. This one hands over nothing.
+stand_in() {
+  local dir=$run/kvproof-stand-in
+  mkdir -p "$dir"
+  printf '#!/bin/sh\ncat >/dev/null\n' >"$dir/nvidia-container-runtime-hook"
+  chmod +x "$dir/nvidia-container-runtime-hook"
+  PATH=$dir:$PATH
+}
 
 up() {
   if answers; then
@@ -37,6 +48,7 @@ up() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io >/dev/null
   fi
   ours || rm -f "$pidfile"
+  [[ ${ENGINE_GPU:-} != stand-in ]] || stand_in
   # A session of its own: Ctrl-C in this terminal is not meant for the engine.
   setsid nohup dockerd --pidfile "$pidfile" -H "unix://$socket" >>"$log" 2>&1 </dev/null &
   wait_for answers || {
