@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/recipe"
 )
 
@@ -36,6 +37,7 @@ type Settings struct {
 	Seed        uint64
 	Nonce       string
 	Model       string
+	GPU         string
 	Data        string
 	Subsets     string
 	Chat        string
@@ -93,6 +95,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own.Uint64Var(&s.Seed, "seed", 42, "decides the content of all prompts")
 	own.StringVar(&s.Nonce, "nonce", "", "mixed into the content beside the seed; repeats a run on a server that is not ours")
 	own.StringVar(&s.Model, "model", "mini", "mini, or the much smaller nano, of the miniature engine; of others tiny (written by the suite), or a directory")
+	own.StringVar(&s.GPU, "gpu", gpu.Auto, "GPU of all rows of engines that are not the miniature one: auto (the largest, and of equal ones the freest), current (as CUDA_VISIBLE_DEVICES says), or an index in the order of PCI bus ids, as in nvidia-smi")
 	own.StringVar(&s.Data, "data", "", "file of the workload that reads one (trace, text, imdb, longbench, sharegpt, custom, token-ids); empty: what ships for trace and text")
 	own.StringVar(&s.Subsets, "subsets", "", "files of a -data directory to take, a comma list without .jsonl, for -workload=longbench; empty: all")
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")

@@ -25,11 +25,15 @@ import (
 func (s *session) inProcess() bool { return s.selection.stack.Engine == recipe.InProcess }
 
 // live is the running server of a row, started when it is first asked for. It
-// stays up until the session ends.
+// stays up until the session ends, or until the next row needs its GPU.
 func (s *session) live(r row.Row) (*row.Server, error) {
 	i := slices.IndexFunc(s.lives, func(l liveServer) bool { return l.row == r.Name() })
 	if i < 0 {
-		server, err := s.startServer(&sharedServer{row: r})
+		var server *row.Server
+		err := s.makeRoom()
+		if err == nil {
+			server, err = s.startServer(&sharedServer{row: r})
+		}
 		s.lives = append(s.lives, liveServer{row: r.Name(), server: server, err: err})
 		i = len(s.lives) - 1
 	}
@@ -128,5 +132,5 @@ func RowOfFile(tb testing.TB, path string) row.Row {
 	tb.Helper()
 	f, err := recipe.ReadFile(path)
 	require.NoError(tb, err)
-	return recipe.Deployment{Engine: settings.Engine, Model: current.selection.model, Launcher: services.launcher, Strict: settings.Strict}.Row(f)
+	return recipe.Deployment{Engine: settings.Engine, Model: current.selection.model, Launcher: services.launcher, Strict: settings.Strict, GPUs: current.selection.gpu.IDs}.Row(f)
 }

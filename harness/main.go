@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/metric"
 	"github.com/kvproof/kvproof/harness/paced"
 	"github.com/kvproof/kvproof/harness/recipe"
@@ -74,6 +75,9 @@ func Main(m *testing.M) int {
 	}
 	if err == nil {
 		err = settings.plan(&sel)
+	}
+	if err == nil {
+		err = sel.gpu.Pin()
 	}
 	progress.clear()
 	if err != nil {
@@ -164,6 +168,8 @@ type session struct {
 	servers []*sharedServer
 	lives   []liveServer // of rows that are no miniature ones
 	scratch string       // for their logs, where there are no artifacts
+
+	memories []gpu.Memory // of the GPU of the run, before the first of them
 }
 
 var current *session
@@ -189,6 +195,7 @@ func (s *session) begin() error {
 		Started: time.Now(), Command: os.Args, Settings: s.settings.effective(),
 		Host: artifact.ThisHost(), Commit: artifact.ThisCommit(),
 	}
+	s.describeGPU()
 	if err := s.artifacts.WriteManifest(s.manifest); err != nil {
 		return err
 	}
@@ -215,6 +222,11 @@ func (s *session) begin() error {
 // the run fail: testing itself forgets the failures of all but the first of
 // -count's repeats (observed on Go 1.26: PASS and exit code 0).
 func (s *session) end() (code int) {
+	throttled, err := s.describeGPUAgain() // while servers are up: clocks of an idle GPU say nothing
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kvproof: %v\n", err)
+		code = 1
+	}
 	for _, r := range s.table {
 		if r.failure != "" {
 			code = 1
@@ -244,6 +256,9 @@ func (s *session) end() (code int) {
 		printAnatomy(os.Stdout, s.table)
 	}
 	printBreakEven(os.Stdout, s.breakEven)
+	for _, sentence := range throttled {
+		fmt.Println("# note:", sentence)
+	}
 	if len(s.table)+len(s.breakEven) > 0 {
 		fmt.Println("# artifacts:", s.where())
 	}

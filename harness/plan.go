@@ -59,6 +59,9 @@ func (s *session) printPlan(w io.Writer) error {
 	fmt.Fprintf(w, "# plan: rows %s; workloads %s\n", strings.Join(rows, ", "), strings.Join(workloads, ", "))
 	fmt.Fprintf(w, "# plan: %d requests a pass, %d in flight at most, rate %s, block size %d, stack %s, model %s\n",
 		s.settings.Requests, s.settings.Concurrency, sel.arrivals, s.settings.BlockSize, s.settings.Stack, s.settings.Model)
+	if sel.gpu.Made {
+		fmt.Fprintf(w, "# plan: %s for all rows (-gpu=%s)\n", sel.gpu, s.settings.GPU)
+	}
 	if sel.noLoader != "" {
 		fmt.Fprintf(w, "# missing: %s\n", sel.noLoader)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/recipe"
 )
 
@@ -74,7 +75,7 @@ func TestOnlyRowsThatReuseDocumentsNeedThem(t *testing.T) {
 func TestStrictReachesTheEngine(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s := selected(t, fmt.Sprint("-strict=", strict), "-stack=docker", "-model=tiny", "-inputlen=512")
-		builder, _ := s.settings.deploy(s.selection.stack, nil, func(flag string, _ any, format string, args ...any) {
+		builder, _ := s.settings.deploy(s.selection.stack, gpu.Choice{}, nil, func(flag string, _ any, format string, args ...any) {
 			t.Errorf("-"+flag+": "+format, args...)
 		})
 		require.Equal(t, strict, builder.(recipe.Deployment).Strict)

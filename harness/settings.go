@@ -12,6 +12,7 @@ import (
 	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/fixtures/dataset"
 	"github.com/kvproof/kvproof/harness/artifact"
+	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/host"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
@@ -20,6 +21,7 @@ import (
 // A selection is what valid settings come to.
 type selection struct {
 	stack        recipe.Stack
+	gpu          gpu.Choice // of all rows
 	model        recipe.Model
 	rows         []row.Row
 	missing      []string // rows of "all" that this build lacks
@@ -70,7 +72,8 @@ func (s *Settings) resolve() (selection, error) {
 	}
 	s.byStack(stack)
 	sel.stack = stack
-	builder, model := s.deploy(stack, files, wrong)
+	sel.gpu = s.chooseGPU(stack, wrong)
+	builder, model := s.deploy(stack, sel.gpu, files, wrong)
 	sel.model = model
 	s.selectRows(&sel, builder, files, wrong)
 	if sel.exact = s.Strict || exactRows(sel.rows); !sel.exact && len(files) == 0 && stack.Engine != recipe.Attach { // a row of a file is its own control

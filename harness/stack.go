@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/kvproof/kvproof/fixtures"
+	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/launch"
 	"github.com/kvproof/kvproof/harness/recipe"
 	"github.com/kvproof/kvproof/harness/row"
@@ -80,7 +81,7 @@ func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []re
 }
 
 // deploy says who makes the rows of a stack, and of which model.
-func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
+func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
 	switch stack.Engine {
 	case recipe.InProcess:
 		if s.Keep {
@@ -132,7 +133,7 @@ func (s *Settings) deploy(stack recipe.Stack, files []recipe.File, wrong func(fl
 	if s.ContextLen == 0 && stack.Engine == recipe.Process { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict}, model
+	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs}, model
 }
 
 // missingOf says what has to be installed before a row can start; empty:

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/kvproof/kvproof/harness/gpu"
 )
 
 // A Manifest says what a run was: enough to repeat it and to judge whether two
@@ -19,8 +21,17 @@ type Manifest struct {
 	Settings map[string]string `json:"settings"` // effective flags
 	Host     Host              `json:"host"`
 	Commit   string            `json:"commit"`
+	GPU      *GPUs             `json:"gpu,omitempty"` // nil: none is known
 	Rows     []RowManifest     `json:"rows"`
 	Notes    []string          `json:"notes,omitempty"` // what could not be measured, and why
+}
+
+// GPUs are those of a run.
+type GPUs struct {
+	Choice string      `json:"choice"` // -gpu
+	IDs    []string    `json:"ids"`    // pinned for all rows; none: all
+	Start  []gpu.Facts `json:"start"`
+	End    []gpu.Facts `json:"end,omitempty"` // after the last row, whose server was still up
 }
 
 // A RowManifest is one row as it ran.
