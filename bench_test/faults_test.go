@@ -30,6 +30,8 @@ func TestFaults(t *testing.T) {
 				spec.InputLen = 2 * settings.BlockSize
 			case fault.NumericNoise:
 				spec.Inexact, spec.Requests, spec.OutputLen = true, 8, 64
+			case fault.SecondHit:
+				spec.InputLen, look = 5*settings.BlockSize+1, onlyTheThirdTime
 			case fault.StaleWeights:
 				spec.InputLen, look = 5*settings.BlockSize+1, hitCase("weights=changed")
 			}
@@ -63,6 +65,18 @@ func hitCase(name string) func(*testing.T, *run.Cell) []row.Finding {
 		require.NoError(t, err)
 		return findings
 	}
+}
+
+// onlyTheThirdTime: two passes see nothing of a hit that leaves damage behind;
+// the same prompt asked three times does, in the third.
+func onlyTheThirdTime(t *testing.T, cell *run.Cell) []row.Finding {
+	t.Helper()
+	require.Empty(t, everything(t, cell))
+	findings := hitCase("length=2B")(t, cell)
+	for _, f := range findings {
+		require.Equal(t, "again", f.Phase, "%v", findings)
+	}
+	return findings
 }
 
 // everything is the proof and one timed cycle, as a benchmark runs them.

@@ -8,8 +8,8 @@ import (
 
 // damage applies the faults that change bytes to the first tokens tokens of a
 // load. It aims at the middle of what was loaded, and within the tokens that
-// will be read: damage nobody reads is no fault.
-func (i *Injector) damage(tokens int, dst [][]float32) {
+// will be read: damage nobody reads is no fault. What is worn has a bit flipped.
+func (i *Injector) damage(tokens int, dst [][]float32, worn bool) {
 	if tokens == 0 {
 		return
 	}
@@ -19,7 +19,7 @@ func (i *Injector) damage(tokens int, dst [][]float32) {
 		count = tokens
 	}
 	target := dst[block]
-	if i.Has(BitFlip) {
+	if i.Has(BitFlip) || worn {
 		at := i.someValue(target, count)
 		target[at] = math.Float32frombits(math.Float32bits(target[at]) ^ 1<<23)
 	}

@@ -43,6 +43,7 @@ const (
 	SlowLoad         Fault = "slow-load"
 	FailedStore      Fault = "failed-store"
 	SwappedObjects   Fault = "swapped-objects"
+	SecondHit        Fault = "second-hit"
 	IdleStore        Fault = "idle-store"
 )
 
@@ -125,6 +126,7 @@ var entries = []entry{
 	{LateStore, inStore, []string{"hit-below-oracle"}, "a store is acknowledged and written only when the next one comes; the status says quiet"},
 	{FailedStore, inStore, []string{"output-differs", "logprob-shift"}, "a store fails half way and its entry stays visible: the second half of what a load delivers is zero"},
 	{SwappedObjects, inStore, []string{"output-differs", "logprob-shift"}, "the stored KV of two prompts is exchanged: each is served the other's"},
+	{SecondHit, inStore, []string{"output-differs", "logprob-shift"}, "the first load of a prompt is right and wears what is stored: in each later one of the same prompt a value doubles or halves"},
 	{IdleStore, inStore, []string{"no-queries"}, "the store looks alive and does nothing: it is never asked and never given anything"},
 	{SlowLoad, inStore, nil, "each load takes 10 ms longer: hits pay later, and no number is wrong"},
 	{ResetNoop, onWire, []string{"reset-not-honoured"}, "a reset of the cache answers success and does nothing"},

@@ -25,7 +25,7 @@ func TestEveryFaultIsDescribed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Fault{f}, got)
 	}
-	require.Len(t, seen, 46)
+	require.Len(t, seen, 47)
 	for _, f := range Daser() {
 		require.True(t, f.NeedsDaser(), f)
 		require.False(t, f.NeedsStore() || f.AtStart(), f)

@@ -25,6 +25,7 @@ type faultyStore struct {
 	last  *contents      // the last load of another prompt, for OtherRequest
 	held  *contents      // what LateStore has not yet forwarded
 	kept  []*contents    // what was stored, of each prompt once, for SwappedObjects
+	worn  []kv.Request   // what was loaded, for SecondHit
 }
 
 // contents are KV that the wrapper keeps beyond a call.
@@ -110,7 +111,7 @@ func (s *faultyStore) Load(ctx context.Context, r kv.Request, tokens int, dst []
 	if s.injector.Has(FullHitSkipsLast) && tokens == len(r.Tokens)-1 && len(r.Tokens)%s.Chunk() == 0 {
 		s.injector.forget(tokens-1, dst)
 	}
-	s.injector.damage(there, dst)
+	s.injector.damage(there, dst, s.injector.Has(SecondHit) && s.loadedBefore(r))
 	return nil
 }
 
@@ -147,6 +148,17 @@ func (s *faultyStore) swap(r kv.Request, dst [][]float32) {
 	}
 }
 
+// loadedBefore says whether the prompt was loaded once, and remembers it.
+func (s *faultyStore) loadedBefore(r kv.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := slices.ContainsFunc(s.worn, func(w kv.Request) bool { return slices.Equal(w.Tokens, r.Tokens) })
+	if !before {
+		s.worn = append(s.worn, r)
+	}
+	return before
+}
+
 func head(tokens []int32, n int) []int32 { return tokens[:min(n, len(tokens))] }
 
 // Store loses what it acknowledges, or forwards it only with the next one.
@@ -173,7 +185,7 @@ func (s *faultyStore) Store(ctx context.Context, r kv.Request, src [][]float32) 
 
 func (s *faultyStore) Reset(ctx context.Context) error {
 	s.mu.Lock()
-	s.held = nil
+	s.held, s.worn = nil, nil
 	s.mu.Unlock()
 	return s.inner.Reset(ctx)
 }

@@ -269,3 +269,16 @@ func TestHealthyStoreIsUntouched(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
+
+func TestSecondHitWearsOneMoreTime(t *testing.T) {
+	b := newBench(t)
+	r, healthy := b.stored(8)
+	other, otherHealthy := b.stored(8)
+	require.NoError(t, b.injector.Plant(SecondHit))
+	require.Equal(t, healthy, b.load(r, 8))
+	require.Equal(t, []int{1, 0}, differing(healthy, b.load(r, 8)))
+	require.Equal(t, otherHealthy, b.load(other, 8), "each prompt has a first time")
+	require.Equal(t, []int{1, 0}, differing(healthy, b.load(r, 8)))
+	b.injector.Clear()
+	require.Equal(t, healthy, b.load(r, 8))
+}
