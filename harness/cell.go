@@ -256,8 +256,8 @@ func metricsOf(results []run.Result) ([]metric.Metric, error) {
 			uploaded += r.Upload.Took
 			uploads++
 		}
-		pooled.cold.Add(r.Cold.Timelines, r.Cold.Elapsed, r.Cold.HitTokens, r.Cold.PromptTokens)
-		pooled.warm.Add(r.Warm.Timelines, r.Warm.Elapsed, r.Warm.HitTokens, r.Warm.PromptTokens)
+		pooled.cold.Add(r.Cold.Timelines, r.Cold.Elapsed, r.Cold.HitTokens, r.Cold.Accounted())
+		pooled.warm.Add(r.Warm.Timelines, r.Warm.Elapsed, r.Warm.HitTokens, r.Warm.Accounted())
 		pooled.cold.Offered, pooled.warm.Offered = r.Cold.Offered, r.Warm.Offered
 		prompt += r.Warm.PromptTokens
 		for tier, tokens := range r.Warm.TierTokens {

@@ -89,6 +89,9 @@ func hitCases(t *testing.T, r row.Row, faults []fault.Fault, start func(testing.
 				}
 				cells[need], _ = start(rowTest, spec) // it lives as long as the row's test
 			}
+			if lacks := cells[need].Lacks(c); lacks != "" {
+				Missing(t, "%s.", lacks)
+			}
 			body(t, cells[need], c)
 		})
 	}

@@ -2,8 +2,11 @@ package harness
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -50,6 +53,9 @@ func (s *Settings) checkLoader(sel *selection, wrong func(flag string, value any
 			wrong("loader", s.Loader, "row %s of -backend=%s keeps its documents behind /documents and /infer, which vllm bench serve cannot ask; name rows without it, e.g. -backend=baseline,lmcache,daser-prefix",
 				r.Name(), s.Backend)
 		}
+	}
+	if s.Attach != "" && os.Getenv(headersVariable) != "" {
+		wrong("loader", s.Loader, "vllm bench serve reaches no server behind the headers of %s: it sends the key of OPENAI_API_KEY, and no other headers", headersVariable)
 	}
 	if s.Rate == recorded {
 		wrong("rate", s.Rate, "vllm bench serve has no arrivals of a trace: want inf, or requests per second")
@@ -116,8 +122,20 @@ func (s *Settings) benchPrepared() *artifact.BenchPrepared {
 	}
 	return &artifact.BenchPrepared{
 		MaxPromptTokens: s.longest(s.PrefixLen, s.InputLen), NumPrompts: s.Requests, InputLen: s.InputLen, OutputLen: s.OutputLen,
-		RequestRate: s.Rate, MaxConcurrency: s.Concurrency, PrefixLen: s.PrefixLen, RangeRatio: s.RangeRatio, Seed: s.Seed,
+		RequestRate: s.Rate, MaxConcurrency: s.Concurrency, PrefixLen: s.PrefixLen, RangeRatio: s.RangeRatio, Seed: s.loaderSeed(),
 	}
+}
+
+// loaderSeed is the seed of the first cycle for a client that makes its prompts
+// up: they follow from it alone, so that a run with a nonce needs one of its own,
+// or it would find what an earlier run has stored. Numpy takes 32 bits; the
+// cycles count on from these 31.
+func (s *Settings) loaderSeed() uint64 {
+	if s.Nonce == "" {
+		return s.Seed
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", s.Seed, s.Nonce))
+	return uint64(binary.BigEndian.Uint32(sum[:]) >> 1)
 }
 
 // Workloads are the workloads of this run.
@@ -157,7 +175,7 @@ func (s *session) loader(server *row.Server) run.Loader {
 	if !s.inProcess() {
 		model = s.selection.model.Dir
 	}
-	return vllmbench.Loader{Executable: s.selection.vllm, Seed: set.Seed, Config: vllmbench.Config{
+	return vllmbench.Loader{Executable: s.selection.vllm, Seed: set.loaderSeed(), Config: vllmbench.Config{
 		URL: server.URL, Model: model, ServedModel: server.ModelName, Prompts: set.Requests, InputLen: set.InputLen, OutputLen: outputLen, PrefixLen: set.PrefixLen,
 		Rate: set.Rate, Concurrency: set.Concurrency, RangeRatio: set.RangeRatio, Burstiness: set.Burstiness,
 		Temperature: set.Temperature, TopP: set.TopP, Dataset: file, SkipChat: set.Chat == "off",

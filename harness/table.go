@@ -45,7 +45,7 @@ func (r *tableRow) add(result run.Result, proof run.Proof) {
 	r.cold = append(r.cold, ttfts(result.Cold.Timelines)...)
 	r.warm = append(r.warm, ttfts(result.Warm.Timelines)...)
 	r.hit += result.Warm.HitTokens
-	r.prompt += result.Warm.PromptTokens
+	r.prompt += result.Warm.Accounted()
 	r.match += result.Comparison.Matches
 	r.compared += result.Comparison.Total
 	r.verdict = proof.Verdict
@@ -95,13 +95,17 @@ func printTable(w io.Writer, rows []*tableRow) {
 			against = fmt.Sprintf("%.1fx", ratio(baseWarm, warm))
 			tax = fmt.Sprintf("%+.0f%%", 100*(ratio(cold, baseCold)-1))
 		}
+		hits := "-" // not known, which is not 0
+		if r.prompt > 0 {
+			hits = fmt.Sprintf("%.1f", percent(r.hit, r.prompt))
+		}
 		match := "-"
 		if r.compared > 0 {
 			match = fmt.Sprintf("%.1f", percent(r.match, r.compared))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t\n", r.backend, r.workload,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1fx\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.backend, r.workload,
 			milliseconds(cold), milliseconds(warm), ratio(cold, warm), against, tax,
-			percent(r.hit, r.prompt), match, r.verdict, r.grade, strings.Trim(fmt.Sprint(r.labels), "[]"))
+			hits, match, r.verdict, r.grade, strings.Trim(fmt.Sprint(r.labels), "[]"))
 	}
 	t.Flush()
 }

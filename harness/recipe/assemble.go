@@ -99,7 +99,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	if e.Anatomy == nil {
 		e.Anatomy = vllmAnatomy()
 	}
-	cache := &cacheControl{spec: s, client: client, engine: engine, shared: e.Shared}
+	cache := &cacheControl{spec: s, client: client, engine: engine, shared: e.Shared, blind: e.Blind}
 	server := &row.Server{
 		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, TokenBytes: e.TokenBytes,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights, Anatomy: e.Anatomy,
@@ -109,6 +109,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	}
 	if e.Blind {
 		server.Probes = nil
+		optional(server.Witnesses, engineProbe)
 	}
 	if !e.Blockless {
 		server.BlockSize = []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}}
@@ -122,6 +123,8 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	closers := []func(){client.Close, admin.CloseIdleConnections}
 	if s.backend != nil && e.Backend == "" { // of an attached server, whose cache is out of reach
 		s.backend = nil
+		server.Readable = newSacrifice(client, e, env).wait
+		optional(server.Witnesses, backendProbe)
 	}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
@@ -162,6 +165,14 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		return e.Close(ctx)
 	}
 	return server
+}
+
+// optional says that the witnesses of a probe cannot exist here: without them
+// numbers are observed.
+func optional(witnesses []row.Witness, probe string) {
+	for i := range witnesses {
+		witnesses[i].Required = witnesses[i].Required && witnesses[i].Probe != probe
+	}
 }
 
 // tierFacts are the sizes of a store under the names of DaseR's manifest.

@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/openai"
 	"github.com/kvproof/kvproof/harness/probe"
 	"github.com/kvproof/kvproof/harness/row"
@@ -148,7 +146,8 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 	a := r.attached
 	looking, cancel := context.WithTimeout(ctx, 3*lookTimeout)
 	defer cancel()
-	if err := a.preflight(looking, env); err != nil {
+	seen, err := a.examine(looking, r.spec, env)
+	if err != nil {
 		return nil, fmt.Errorf("attaching to %s: %w", a.Engine, err)
 	}
 	e := Endpoints{
@@ -179,101 +178,9 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 	if a.Strict && a.Family == "vllm" {
 		e.Facts[batchInvariantFact] = batchInvariant(looking, a.Engine, admin)
 	}
-	return r.assemble(e, env), nil
-}
-
-// heldBack is the part of an answer's time within which all of its tokens come
-// where they were held back. An engine spends most of a long answer on tokens.
-const heldBack = 20
-
-// preflight sends a few requests and says why a server cannot be measured. An
-// answer whose chunks all come at once may only have been quick; one that gets
-// longer and still comes at once was held back.
-func (a Attached) preflight(ctx context.Context, env row.Env) error {
-	client := a.client(1, lookTimeout)
-	defer client.Close()
-	params := fixtures.Params{Requests: 1, BlockSize: env.BlockSize, Context: a.Model.Context, Vocab: a.Model.Vocab}
-	chunks := 0
-	for _, output := range []int{32, 128, 512} {
-		params.Nonce = rand.Text()
-		prompt := fixtures.Sacrificial(params)
-		request := row.Request{ID: "preflight", Prompt: prompt, MaxTokens: min(output, a.Model.Context-len(prompt)), IgnoreEOS: true}
-		t := client.Do(ctx, request)
-		switch {
-		case t.HTTP == http.StatusUnauthorized || t.HTTP == http.StatusForbidden:
-			return fmt.Errorf("it wants a key (HTTP %d): set OPENAI_API_KEY", t.HTTP)
-		case t.HTTP == http.StatusNotFound || t.HTTP == http.StatusMethodNotAllowed:
-			return fmt.Errorf("it has no /v1/completions (HTTP %d): a gateway for chats alone cannot be measured, since prompts are token ids", t.HTTP)
-		case t.HTTP == http.StatusBadRequest || t.HTTP == http.StatusUnprocessableEntity:
-			return fmt.Errorf("it refuses a prompt of token ids: %s", t.Err)
-		case t.Status != row.OK:
-			return fmt.Errorf("the first request ended as %s: %s", t.Status, t.Err)
-		}
-		if chunks = len(t.Chunks); chunks < 2 || t.LastToken.Sub(t.FirstToken) > t.End.Sub(t.Sent)/heldBack {
-			return nil
-		}
+	server := r.assemble(e, env)
+	if server.Saltless = seen.salts != ""; server.Saltless {
+		server.Facts["salts"] = "not used: " + seen.salts
 	}
-	return fmt.Errorf("all %d chunks of an answer came at once: something between here and the engine buffers the stream, and no time to first token could be measured", chunks)
-}
-
-// withHeader adds the key and the headers to what goes to the engine's host.
-type withHeader struct {
-	engine string
-	key    string
-	header http.Header
-}
-
-func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
-	if u, err := url.Parse(w.engine); err == nil && u.Host == r.URL.Host {
-		r = r.Clone(r.Context())
-		for name, values := range w.header {
-			r.Header[name] = values
-		}
-		if w.key != "" {
-			r.Header.Set("Authorization", "Bearer "+w.key)
-		}
-	}
-	return direct.RoundTrip(r)
-}
-
-// direct goes past any proxy of the environment.
-var direct = &http.Transport{Proxy: nil, IdleConnTimeout: time.Minute}
-
-// replicas are the pages of several servers as one: each series carries the
-// number of its page, so that sums count all of them.
-type replicas struct {
-	name  string
-	pages []*probe.Scraper
-}
-
-func newReplicas(name string, urls []string, client *http.Client) row.Probe {
-	r := replicas{name: name}
-	for _, u := range urls {
-		r.pages = append(r.pages, probe.New(name, u, client))
-	}
-	if len(r.pages) == 1 {
-		return r.pages[0]
-	}
-	return r
-}
-
-func (r replicas) Name() string { return r.name }
-
-func (r replicas) Snapshot(ctx context.Context) (row.Snapshot, error) {
-	all := row.Snapshot{Probe: r.name}
-	for i, page := range r.pages {
-		s, err := page.Snapshot(ctx)
-		if err != nil {
-			return row.Snapshot{}, err
-		}
-		for _, series := range s.Series {
-			labels := map[string]string{"replica": fmt.Sprint(i)}
-			for name, value := range series.Labels {
-				labels[name] = value
-			}
-			series.Labels = labels
-			all.Series = append(all.Series, series)
-		}
-	}
-	return all, nil
+	return server, nil
 }

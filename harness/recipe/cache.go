@@ -26,6 +26,7 @@ type cacheControl struct {
 	engine  row.Probe
 	backend backend // nil: there is none
 	shared  bool    // others may use the server: it need never be idle
+	blind   bool    // the engine's gauges cannot be read
 }
 
 // Cold makes the cache empty. An engine with blocks in use answers its reset
@@ -74,14 +75,13 @@ func (c *cacheControl) Settle(ctx context.Context) error {
 }
 
 // settleShared waits for a server that others may use: until the cache server
-// behind it looks quiet once, and no longer than patience, for it need never be.
+// behind it looks quiet once, and no longer than sharedPatience, for it need never be.
 // What was not yet readable shows as fewer hits, which there have no lower bound.
 func (c *cacheControl) settleShared(ctx context.Context) error {
-	const patience = 5 * time.Second
 	if c.backend == nil {
 		return ctx.Err()
 	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
+	waiting, cancel := context.WithTimeout(ctx, sharedPatience)
 	defer cancel()
 	for {
 		if busy, err := c.backend.busy(waiting); err == nil && busy == "" || wait(waiting) != nil {
@@ -92,6 +92,9 @@ func (c *cacheControl) settleShared(ctx context.Context) error {
 
 // busy says what is still going on, or nothing.
 func (c *cacheControl) busy(ctx context.Context) (string, error) {
+	if c.blind {
+		return c.backendBusy(ctx)
+	}
 	snapshot, err := c.engine.Snapshot(ctx)
 	if err != nil {
 		return "", err
@@ -109,6 +112,10 @@ func (c *cacheControl) busy(ctx context.Context) (string, error) {
 			return fmt.Sprintf("%s is %v", gauge, n), nil
 		}
 	}
+	return c.backendBusy(ctx)
+}
+
+func (c *cacheControl) backendBusy(ctx context.Context) (string, error) {
 	if c.backend == nil {
 		return "", nil
 	}
@@ -116,8 +123,10 @@ func (c *cacheControl) busy(ctx context.Context) (string, error) {
 }
 
 // wait pauses between two polls; it fails when ctx ends first.
-func wait(ctx context.Context) error {
-	timer := time.NewTimer(pollEvery)
+func wait(ctx context.Context) error { return pause(ctx, pollEvery) }
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

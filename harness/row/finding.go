@@ -76,6 +76,7 @@ const (
 	ClientBound   Label = "client-bound"           // the client's own error is over a tenth of the difference between cold and warm
 	TimeDisagrees Label = "time-witness-disagrees" // the server accounts for more time than the client saw pass
 	SharedServer  Label = "shared-server"          // others may use the server: hits were held to an upper bound alone, so nothing is proven
+	SettleUnseen  Label = "settle-unseen"          // nobody tells when stores can be read: a prompt stored after them stood for them
 	NothingFromL2 Label = "nothing-from-l2"        // a second tier was asked for and no hit came from it
 
 	// More than half of the time to first token, from the schedule, was waiting

@@ -72,6 +72,7 @@ type Server struct {
 	Rounding   float64           // logprobs that are no further apart are equal, in nats
 	Shared     bool              // others may use it too: nothing is emptied, hits have no lower bound, counters may move more than we send
 	Deferred   bool              // stores become readable some time after the request ended, so Settle matters
+	Saltless   bool              // requests with different salts were not seen to share nothing, whatever the row declares
 	Client     Client
 	Cache      Cache
 	Probes     []Probe
@@ -83,6 +84,7 @@ type Server struct {
 	Work       *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck    KVCheck                                          // nil: delivered KV cannot be looked at
 	Weights    func(context.Context) error                      // gives the engine other weights; nil: they cannot be changed
+	Readable   func(context.Context) error                      // waits until stores can be read by asking, which moves counters; nil: Settle sees it
 	Tokenizer  Tokenizer                                        // nil: the engine does not tokenize for others
 	Died       func() error                                     // why a service ended by itself, nil while all run; nil: nobody watches
 	Restart    func(ctx context.Context, service string) error  // kills a service as a crash would and starts it again; nil: it cannot be

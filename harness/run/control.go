@@ -124,10 +124,13 @@ func (y *cycle) arms(ctx context.Context) (control Control, err error) {
 
 // arm answers a plan once more without what is cached of it.
 func (y *cycle) arm(ctx context.Context, name string, plan fixtures.Plan) (Pass, error) {
-	if y.config.Reuse && !y.config.SkipReuse {
-		if !y.cold(ctx) {
-			return Pass{}, ctx.Err()
-		}
+	switch {
+	case !y.config.Reuse || y.config.SkipReuse:
+	case !y.config.Reset && y.config.Salts:
+		plan = salted(plan)
+	case !y.cold(ctx):
+		return Pass{}, ctx.Err()
+	default:
 		y.cache = newOracles(y.server, y.config.Concurrency)
 	}
 	pass, err := y.pass(ctx, name, plan)
@@ -138,10 +141,10 @@ func (y *cycle) arm(ctx context.Context, name string, plan fixtures.Plan) (Pass,
 }
 
 // ownControl is the recompute arm on the row's own server, for a row whose
-// control nobody ran before. It is nil where the row can neither empty nor skip
-// its cache, or asks something else the second time.
+// control nobody ran before. It is nil where the row can neither empty its cache
+// nor ask past it, or asks something else the second time.
 func (y *cycle) ownControl(ctx context.Context) (*Control, error) {
-	if y.config.Lossy || y.plan.Warm != nil || y.config.Reuse && !y.config.Reset && !y.config.SkipReuse {
+	if y.config.Lossy || y.plan.Warm != nil || !y.canRecompute() {
 		return nil, nil
 	}
 	again, err := y.arm(ctx, recomputeArm, y.plan)

@@ -37,7 +37,8 @@ func (r Result) Grade() verdict.Grade {
 	if len(r.Findings) > 0 {
 		return verdict.Invalid
 	}
-	if r.External || slices.Contains(r.Labels, row.NoHits) || slices.Contains(r.Labels, row.SharedServer) {
+	unproven := []row.Label{row.NoHits, row.SharedServer, row.SettleUnseen}
+	if r.External || slices.ContainsFunc(unproven, func(l row.Label) bool { return slices.Contains(r.Labels, l) }) {
 		return verdict.Observed
 	}
 	cold, _ := verdict.GradeWitnesses(r.Cold.Witnesses)
@@ -135,13 +136,15 @@ func (y *cycle) passes(ctx context.Context) (err error) {
 		}
 	}
 	against := y.result.Cold
-	if y.plan.Warm != nil {
+	if y.plan.Warm != nil && y.canRecompute() {
 		if y.result.Reference, err = y.reference(ctx); err != nil || y.result.Reference.failed() {
 			return err
 		}
 		against = y.result.Reference
 	}
-	y.compare(against)
+	if y.result.Verdict = verdict.Undecided; y.plan.Warm == nil || y.canRecompute() { // else nothing was asked twice
+		y.compare(against)
+	}
 	if y.proof || y.record == nil {
 		return nil
 	}
@@ -168,11 +171,31 @@ func (y *cycle) upload(ctx context.Context) (err error) {
 // reference answers the warm pass's questions without the cache, for plans
 // whose cold pass asked others. Nobody's time is taken.
 func (y *cycle) reference(ctx context.Context) (Pass, error) {
-	if y.config.Reuse && !y.config.SkipReuse && !y.cold(ctx) {
+	plan := y.plan.Again()
+	switch {
+	case !y.config.Reuse || y.config.SkipReuse:
+	case !y.config.Reset && y.config.Salts:
+		plan = salted(plan)
+	case !y.cold(ctx):
 		return Pass{}, ctx.Err()
 	}
 	y.cache = newOracles(y.server, y.config.Concurrency)
-	return y.pass(ctx, "reference", y.plan.Again())
+	return y.pass(ctx, "reference", plan)
+}
+
+// canRecompute says that the row can answer without what it has cached.
+func (c *Cell) canRecompute() bool {
+	is := c.config
+	return !is.Reuse || is.SkipReuse || is.Reset || is.Salts
+}
+
+// salted is a plan whose requests share nothing with those that have no salt.
+func salted(plan fixtures.Plan) fixtures.Plan {
+	plan.Requests = slices.Clone(plan.Requests)
+	for i := range plan.Requests {
+		plan.Requests[i].Salt = "reference"
+	}
+	return plan
 }
 
 // compare holds the warm answers against those that were computed in full.
@@ -192,7 +215,10 @@ func (y *cycle) label() {
 	if y.server.Shared {
 		y.result.Labels = append(y.result.Labels, row.SharedServer)
 	}
-	if y.config.Reuse && y.result.Warm.HitTokens == 0 {
+	if y.server.Readable != nil {
+		y.result.Labels = append(y.result.Labels, row.SettleUnseen)
+	}
+	if y.config.Reuse && y.result.Warm.HitTokens == 0 && !y.result.Warm.HitsUnknown {
 		y.result.Labels = append(y.result.Labels, row.NoHits)
 	}
 	if tokens, tiers := y.result.Warm.TierTokens[row.L2]; tiers && tokens == 0 {

@@ -107,11 +107,14 @@ func (y *cycle) externalPass(ctx context.Context, loader Loader, phase, file str
 		return loaded, err
 	}
 	p.Timelines, p.Elapsed = loaded.Timelines, loaded.Elapsed
-	if err := settle(ctx, y.server); err != nil && ctx.Err() == nil {
+	if err := quiet(ctx, y.server); err != nil && ctx.Err() == nil {
 		p.Findings = append(p.Findings, settleFinding(phase, err))
 	}
 	after, found := y.snapshots(ctx, phase)
 	p.Findings = append(p.Findings, found...)
+	if err := readable(ctx, y.server); err != nil && ctx.Err() == nil {
+		p.Findings = append(p.Findings, settleFinding(phase, err))
+	}
 	p.Findings = append(p.Findings, y.checkLoaded(p)...)
 	if len(p.Findings) == 0 {
 		p.Findings = append(p.Findings, y.counted(p, loader.Shared(), before, after)...)
@@ -149,6 +152,7 @@ func (y *cycle) checkLoaded(p *Pass) []row.Finding {
 // by chance, so half of what is left is taken for a cache that was not cold.
 func (y *cycle) counted(p *Pass, shared int, before, after map[string]row.Snapshot) []row.Finding {
 	var readings []verdict.Reading
+	p.HitsUnknown = true // usage is the loader's, which does not tell
 	for _, w := range y.server.Witnesses {
 		if w.Tier != "" {
 			continue // which tier holds what follows from the prompts
@@ -156,15 +160,15 @@ func (y *cycle) counted(p *Pass, shared int, before, after map[string]row.Snapsh
 		count := w.Count(before[w.Probe], after[w.Probe])
 		reading := verdict.Reading{
 			Witness: w.Name, Source: fmt.Sprintf("%s of %s", w.Source, w.Probe), Law: w.Law.Name,
-			Hits: count.Hits, State: count.State, Required: w.Required,
+			Hits: count.Hits, State: count.State, Required: w.Required && !y.server.Shared,
 		}
 		for _, t := range p.Timelines {
 			all := repeated(w.Law, t.Usage.PromptTokens)
 			switch {
-			case p.Phase == "warm" && y.server.Capacity == nil:
-				reading.Expected.Min += all
-				reading.Expected.Max += all
-			case p.Phase == "warm": // what was evicted follows from the prompts
+			case p.Phase == "warm":
+				if y.server.Capacity == nil && !y.server.Shared { // what was evicted follows from the prompts, or from what others sent
+					reading.Expected.Min += all
+				}
 				reading.Expected.Max += all
 			default:
 				together := sharedHits(w.Law, t.Usage.PromptTokens, shared)
@@ -175,8 +179,11 @@ func (y *cycle) counted(p *Pass, shared int, before, after map[string]row.Snapsh
 			}
 		}
 		reading.Queries = count.Queries
-		if count.State == row.Known && (w.Name == "sources" || w.Name == "engine") { // under the law of usage, which nobody tells here
-			p.HitTokens = int(count.Hits)
+		if y.server.Shared && foreign(w, count, reading.ExpectedQueries) {
+			reading.State = row.Absent
+		}
+		if reading.State == row.Known && (w.Name == "sources" || w.Name == "engine") { // under the law of usage
+			p.HitTokens, p.HitsUnknown = int(count.Hits), false
 		}
 		readings = append(readings, reading)
 	}

@@ -16,6 +16,9 @@ import (
 // the first one that the same question got. It returns what it found; an error
 // means that the case could not be run.
 func (c *Cell) HitCase(ctx context.Context, hitCase fixtures.HitCase) ([]row.Finding, error) {
+	if lacks := c.Lacks(hitCase); lacks != "" {
+		return nil, errors.New(lacks)
+	}
 	y := &hitCycle{
 		cycle: cycle{
 			Cell: c, params: c.config.Params, proof: true, minimum: 1,
@@ -32,6 +35,19 @@ func (c *Cell) HitCase(ctx context.Context, hitCase fixtures.HitCase) ([]row.Fin
 		err = y.keepFindings()
 	}
 	return y.result.Findings, errors.Join(err, ctx.Err())
+}
+
+// Lacks says what the row, as it was found, lacks for a case; empty: nothing.
+func (c *Cell) Lacks(hitCase fixtures.HitCase) string {
+	separate := slices.Contains(hitCase.Needs, fixtures.NeedSalts)
+	reference := slices.ContainsFunc(hitCase.Waves, func(w fixtures.Wave) bool { return w.Reference })
+	switch {
+	case separate && !c.config.Salts:
+		return fmt.Sprintf("case %s asks one prompt under several salts, and row %s was not seen to keep them apart", hitCase.Name, c.server.Row)
+	case reference && !c.canRecompute():
+		return fmt.Sprintf("case %s needs an answer without the cache, and row %s can neither skip its cache, nor empty it, nor separate requests by a salt", hitCase.Name, c.server.Row)
+	}
+	return ""
 }
 
 // A hitCycle is a case under way.
@@ -94,10 +110,8 @@ func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
 			return err
 		}
 	}
-	if wave.Reference {
-		if err := y.apart(&wave); err != nil {
-			return err
-		}
+	if wave.Reference && y.config.Reuse && !y.config.SkipReuse && !y.config.Reset {
+		wave.Requests = salted(y.wavePlan(wave)).Requests
 	}
 	plan := y.wavePlan(wave)
 	y.plan = plan
@@ -133,22 +147,6 @@ func (y *hitCycle) stale() {
 			y.result.Findings[i].Advice = "the cache has to be emptied, or its keys to change, when the weights do: " + f.Advice
 		}
 	}
-}
-
-// apart makes a wave leave nothing that the next one could hit, where the row
-// can neither skip its cache nor empty it.
-func (y *hitCycle) apart(wave *fixtures.Wave) error {
-	if !y.config.Reuse || y.config.SkipReuse || y.config.Reset {
-		return nil
-	}
-	if !y.config.Salts {
-		return fmt.Errorf("case %s needs an answer without the cache, and row %s can neither skip its cache, nor empty it, nor separate requests by a salt", y.name, y.server.Row)
-	}
-	wave.Requests = slices.Clone(wave.Requests)
-	for i := range wave.Requests {
-		wave.Requests[i].Salt = "reference"
-	}
-	return nil
 }
 
 // chooseStops gives each request the id that ends its output.

@@ -129,6 +129,9 @@ func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]
 			usage.State = row.Absent
 		}
 	}
+	if p.HitsUnknown = usage.State != row.Known; p.HitsUnknown {
+		p.HitTokens = 0 // of the requests that do tell
+	}
 	var readings []verdict.Reading
 	if !p.failed() { // what failed has its own finding, and no usage
 		readings = append(readings, usage)
@@ -149,18 +152,30 @@ func (y *cycle) reconcile(p *Pass, plan fixtures.Plan, before, after map[string]
 				p.TierTokens[w.Tier] = int(count.Hits)
 			}
 		}
-		if w.Asked != nil && count.HasQueries && !p.skipsReuse() {
-			reading.Queries = count.Queries
+		asked := 0
+		if w.Asked != nil && !p.skipsReuse() {
 			for _, r := range p.Requests {
-				reading.ExpectedQueries += w.Asked(len(r.Prompt))
+				asked += w.Asked(len(r.Prompt))
+			}
+			if count.HasQueries {
+				reading.Queries, reading.ExpectedQueries = count.Queries, asked
 			}
 		}
-		if y.server.Shared && reading.Queries != float64(reading.ExpectedQueries) {
-			reading.State = row.Absent // somebody else's requests are among them, or ours are counted elsewhere
+		if y.server.Shared && foreign(w, count, asked) {
+			reading.State = row.Absent
+		}
+		if p.HitsUnknown && reading.State == row.Known && w.Tier == "" && w.Law.Name == y.server.Law.Name {
+			p.HitTokens, p.HitsUnknown = int(reading.Hits), false
 		}
 		readings = append(readings, reading)
 	}
 	lines, findings := verdict.Reconcile(p.Phase, readings)
 	p.Witnesses = lines
 	return findings
+}
+
+// foreign says that a count may hold somebody else's requests, or lack some of
+// ours that another replica counts: it did not move by what was asked.
+func foreign(w row.Witness, count row.Count, asked int) bool {
+	return w.Asked == nil || !count.HasQueries || count.Queries != float64(asked)
 }

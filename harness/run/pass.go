@@ -24,7 +24,8 @@ type Pass struct {
 	Elapsed      time.Duration // over the requests only
 	Offered      float64       // requests per second of the schedule; 0: a closed loop
 	Expected     fixtures.Expectation
-	HitTokens    int              // Σ cached tokens of usage
+	HitTokens    int              // Σ cached tokens of usage, or of a counter under its law where usage does not tell
+	HitsUnknown  bool             // neither tells
 	TierTokens   map[row.Tier]int // by tier, of rows that have tiers
 	PromptTokens int
 	Witnesses    []verdict.Line
@@ -37,10 +38,19 @@ type Pass struct {
 
 // HitPercent is the share of the prompt tokens that usage reports as cached.
 func (p Pass) HitPercent() float64 {
-	if p.PromptTokens == 0 {
+	if p.Accounted() == 0 {
 		return 0
 	}
-	return 100 * float64(p.HitTokens) / float64(p.PromptTokens)
+	return 100 * float64(p.HitTokens) / float64(p.Accounted())
+}
+
+// Accounted is how many prompt tokens the hits are a part of; 0 where nobody
+// told the hits, which then are no 0.
+func (p Pass) Accounted() int {
+	if p.HitsUnknown {
+		return 0
+	}
+	return p.PromptTokens
 }
 
 // skipsReuse says that the requests of the pass go past the cache: it is asked
@@ -99,11 +109,17 @@ func (y *cycle) pass(ctx context.Context, phase string, plan fixtures.Plan) (p P
 		return p, err
 	}
 
-	if err := settle(ctx, y.server); err != nil && ctx.Err() == nil {
+	if err := quiet(ctx, y.server); err != nil && ctx.Err() == nil {
 		p.Findings = append(p.Findings, settleFinding(phase, err))
 	}
 	after, found := y.snapshots(ctx, phase)
 	y.last = after
+	if y.server.Readable != nil {
+		y.last = nil // what it asks moves the counters
+		if err := readable(ctx, y.server); err != nil && ctx.Err() == nil {
+			p.Findings = append(p.Findings, settleFinding(phase, err))
+		}
+	}
 	p.Findings = append(p.Findings, y.autopsy(ctx, y.check(&p), found)...)
 	p.Findings = append(p.Findings, found...)
 	if len(found) == 0 {

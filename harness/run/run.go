@@ -94,6 +94,7 @@ type Cell struct {
 
 // NewCell prepares a cell; nothing is sent.
 func NewCell(server *row.Server, config Config) *Cell {
+	config.Salts = config.Salts && !server.Saltless
 	if config.Timed == nil {
 		config.Timed = func(bool) {}
 	}
@@ -183,9 +184,30 @@ func WarmUp(ctx context.Context, server *row.Server, params fixtures.Params, con
 }
 
 func settle(ctx context.Context, server *row.Server) error {
+	if err := quiet(ctx, server); err != nil {
+		return err
+	}
+	return readable(ctx, server)
+}
+
+// quiet is the part of settling that moves no counter.
+func quiet(ctx context.Context, server *row.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if err := server.Cache.Settle(ctx); err != nil {
+		return fmt.Errorf("waiting until stores can be read: %w", err)
+	}
+	return nil
+}
+
+// readable is the other part: what some servers have to be asked for.
+func readable(ctx context.Context, server *row.Server) error {
+	if server.Readable == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := server.Readable(ctx); err != nil {
 		return fmt.Errorf("waiting until stores can be read: %w", err)
 	}
 	return nil
