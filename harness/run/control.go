@@ -23,15 +23,25 @@ type Control struct {
 	LocalHit  *verdict.Comparison `json:"local_hit,omitempty"` // nil: the engine has no cache of its own
 }
 
-// nearest is the arm that is most like a hit; nil for no control.
-func (c *Control) nearest() *verdict.Comparison {
-	switch {
-	case c == nil:
+// all are the arms that there are; none for no control.
+func (c *Control) all() (arms []verdict.Comparison) {
+	if c == nil {
 		return nil
-	case c.LocalHit != nil:
-		return c.LocalHit
 	}
-	return c.Recompute
+	for _, arm := range []*verdict.Comparison{c.Recompute, c.LocalHit} {
+		if arm != nil {
+			arms = append(arms, *arm)
+		}
+	}
+	return arms
+}
+
+// nearest is the arm that is most like a hit.
+func (c *Control) nearest() verdict.Comparison {
+	if c.LocalHit != nil {
+		return *c.LocalHit
+	}
+	return *c.Recompute
 }
 
 // Controls keep the controls of a run, for all rows that compute alike. They
@@ -171,6 +181,6 @@ func (y *cycle) needControl(ctx context.Context) (err error) {
 func (y *cycle) judging() verdict.Options {
 	return verdict.Options{
 		MinTokens: y.minimum, Exact: y.config.Exact, Logprobs: y.logprobs > 0, Phase: "warm",
-		Control: y.control.nearest(), Unpaired: !y.proof,
+		Controls: y.control.all(), Unpaired: !y.proof,
 	}
 }

@@ -46,9 +46,9 @@ func (y *cycle) proofRecord(proof Proof) map[string]any {
 	record := map[string]any{
 		"verdict": proof.Verdict, "grade": proof.Grade, "comparison": proof.Result.Comparison, "kv": proof.Result.KV,
 	}
-	if control := y.control.nearest(); control != nil {
-		record["control"], record["noise"] = y.control, verdict.NoiseOf(*control)
-		record["logprob_shifts"] = verdict.CompareShifts(proof.Result.Comparison, *control)
+	if y.control != nil {
+		record["control"], record["noise"] = y.control, verdict.NoiseOf(y.control.all()...)
+		record["logprob_shifts"] = verdict.CompareShifts(proof.Result.Comparison, y.control.nearest())
 	}
 	return record
 }

@@ -24,47 +24,71 @@ const (
 	// tiedLimit is the share of tied requests beyond which ties stop proving,
 	// tiedFailure the one beyond which outputs say nothing at all.
 	tiedLimit, tiedFailure = 0.2, 0.5
+	// roundings is the largest shift of a logprob or gap of two of them, in nats,
+	// that a few roundings explain: bfloat16 logits between 4 and 16 are 1/32 to
+	// 1/16 apart, and vLLM on two threads, which moves few answers where few
+	// run side by side, was seen to move them by one such step.
+	roundings = 0.125
 )
 
-// Noise is what a control shows: how far answers move without a fault.
+// Noise is what controls show: how far answers move without a fault.
 type Noise struct {
 	Pairs      int     `json:"pairs"`
 	Diverged   int     `json:"diverged"`
+	Moved      int     `json:"moved"`       // pairs that parted or any of whose logprobs moved
 	MaxGap     float64 `json:"max_gap"`     // of the top two tokens where answers parted
 	Logprobs   int     `json:"logprobs"`    // pairs that have some: without, nothing is known of the rest
 	MaxShift   float64 `json:"max_shift"`   // of a logprob before and where they parted, in nats
 	FirstMoved int     `json:"first_moved"` // pairs whose first token's logprobs moved
 
-	gaps int // pairs that parted where the gap is known
+	gaps    int // pairs that parted where the gap is known
+	shifted int // pairs whose logprobs moved where both sides saw the same context
 }
 
-// NoiseOf reads a control, or counts the same of any comparison. Pairs that
+// NoiseOf reads controls, or counts the same of any comparison. Pairs that
 // failed are left out.
-func NoiseOf(control Comparison) Noise {
+func NoiseOf(controls ...Comparison) Noise {
 	var n Noise
-	for _, p := range control.Pairs {
-		if p.Failed != "" {
-			continue
-		}
-		n.Pairs++
-		if p.Divergence >= 0 {
-			n.Diverged++
-			if p.TopGap != nil {
-				n.gaps++
-				n.MaxGap = max(n.MaxGap, *p.TopGap)
+	for _, control := range controls {
+		for _, p := range control.Pairs {
+			if p.Failed == "" {
+				n.add(p)
 			}
-		}
-		if p.Logprobs == nil {
-			continue
-		}
-		n.Logprobs++
-		n.MaxShift = max(n.MaxShift, p.Logprobs.largest())
-		if p.Logprobs.first() > 0 {
-			n.FirstMoved++
 		}
 	}
 	return n
 }
+
+func (n *Noise) add(p Pair) {
+	n.Pairs++
+	shifted := p.Logprobs != nil && p.Logprobs.Differing > 0
+	if p.Divergence >= 0 || shifted {
+		n.Moved++
+	}
+	if p.Divergence >= 0 {
+		n.Diverged++
+		if p.TopGap != nil {
+			n.gaps++
+			n.MaxGap = max(n.MaxGap, *p.TopGap)
+		}
+	}
+	if p.Logprobs == nil {
+		return
+	}
+	n.Logprobs++
+	if shifted {
+		n.shifted++
+	}
+	n.MaxShift = max(n.MaxShift, p.Logprobs.largest())
+	if p.Logprobs.first() > 0 {
+		n.FirstMoved++
+	}
+}
+
+// settled says that at least half of the answers moved, so that the largest
+// movement is that of many. Of an engine that moves few of them the largest of
+// the next pass may be many times as large, or the first that there is.
+func (n Noise) settled() bool { return 2*n.Moved >= n.Pairs }
 
 // gap is the largest gap of the top two tokens that noise may close: one that
 // it did close, or one that two shifts in opposite directions would.

@@ -92,7 +92,7 @@ func TestNoiseIsNoFault(t *testing.T) {
 		n := noisy{random: rand.New(rand.NewPCG(uint64(run), 1)), scale: 0.02}
 		cold, warm, again := n.pass(prompts), n.pass(prompts), n.pass(prompts)
 		control := Compare(cold, again)
-		options := Options{MinTokens: 32, Logprobs: true, Control: &control}
+		options := Options{MinTokens: 32, Logprobs: true, Controls: []Comparison{control}}
 
 		v, findings := Judge(Compare(cold, warm), options)
 		require.Equal(t, v == Corrupt, len(findings) > 0 && findings[0].Code != row.TiedTooOften, "%s %v", v, findings)
@@ -122,7 +122,7 @@ func TestManyTiesAreMoreThanTies(t *testing.T) {
 	control := Compare(cold, cold)
 	for i := range 5 {
 		warm[i] = changed(tie, 8+i)
-		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Control: &control})
+		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{control}})
 		if i < 4 {
 			require.Equal(t, NumericTie, v, "%d ties can be chance", i+1)
 			require.Empty(t, findings)
@@ -135,7 +135,7 @@ func TestManyTiesAreMoreThanTies(t *testing.T) {
 
 	noisy := Compare(cold, []row.Timeline{warm[0], warm[1], warm[2], warm[3], warm[4], warm[0], tie, tie, tie, tie})
 	warm[5] = changed(tie, 20)
-	v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Control: &noisy})
+	v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{noisy}})
 	require.Equal(t, NumericTie, v)
 	require.Equal(t, []row.Code{row.TiedTooOften}, codes(findings), "6 of 10, with a control that does the same")
 }
@@ -150,7 +150,7 @@ func TestFirstTokensTogether(t *testing.T) {
 	control := Compare(cold, again)
 	for i := range 4 {
 		warm[i] = shifted(clear, 0, 0.001) // far below the noise
-		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Control: &control})
+		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{control}})
 		if i < 3 {
 			require.Equal(t, Identical, v)
 			continue
@@ -172,7 +172,7 @@ func TestPairsWithoutLogprobs(t *testing.T) {
 		}
 		return all
 	}
-	options := func(control Comparison) Options { return Options{MinTokens: 32, Control: &control} }
+	options := func(control Comparison) Options { return Options{MinTokens: 32, Controls: []Comparison{control}} }
 
 	// All but two of the control's pairs have no logprobs: four moved of eight
 	// against none of two is nothing to call out; against none of eight it is.
@@ -211,10 +211,10 @@ func TestFailedPairsDoNotPart(t *testing.T) {
 		return Compare(cold, warm)
 	}
 	control := pass(same, 0)
-	v, findings := Judge(pass(failed("", row.CutOff), 12), Options{MinTokens: 1, Control: &control, Unpaired: true})
+	v, findings := Judge(pass(failed("", row.CutOff), 12), Options{MinTokens: 1, Controls: []Comparison{control}, Unpaired: true})
 	require.Equal(t, Insufficient, v)
 	require.Empty(t, findings)
-	v, _ = Judge(pass(changed(same, 20), 12), Options{MinTokens: 1, Control: &control, Unpaired: true})
+	v, _ = Judge(pass(changed(same, 20), 12), Options{MinTokens: 1, Controls: []Comparison{control}, Unpaired: true})
 	require.Equal(t, Corrupt, v)
 }
 
@@ -244,7 +244,7 @@ func TestTimedCycles(t *testing.T) {
 		{9, 0, Corrupt},
 	} {
 		control := pass(c.control)
-		v, findings := Judge(pass(c.parted), Options{MinTokens: 1, Control: &control, Unpaired: true})
+		v, findings := Judge(pass(c.parted), Options{MinTokens: 1, Controls: []Comparison{control}, Unpaired: true})
 		require.Equal(t, c.want, v, "%v: %v", c, findings)
 	}
 }

@@ -56,7 +56,7 @@ func TestOutputCases(t *testing.T) {
 			for i, at := range expect.Divergence {
 				require.Equal(t, at, comparison.Pairs[i].Divergence)
 			}
-			got, _ := Judge(comparison, Options{MinTokens: 32, Control: &control})
+			got, _ := Judge(comparison, Options{MinTokens: 32, Controls: []Comparison{control}})
 			require.Equal(t, expect.Verdict, got)
 
 			exact, findings := Judge(comparison, Options{MinTokens: 32, Exact: true})

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -13,40 +14,40 @@ type Options struct {
 	Logprobs  bool   // they were asked for: a request without them proves nothing
 	Phase     string // of the findings; empty: warm
 
-	// Control compares the cold pass with a repetition that has no fault: the
-	// engine's own cache where it has one, else a pass that recomputes. Pair by
-	// pair over the same prompts, unless Unpaired. Nil: there is none. It is
-	// not looked at where the stack is exact.
-	Control  *Comparison
-	Unpaired bool // the control is about other prompts of the same shape
+	// Controls compare the cold pass with repetitions that have no fault: one
+	// that recomputes, one from the engine's own cache where it has one. Pair by
+	// pair over the same prompts, unless Unpaired. None: nobody knows how far
+	// answers move by themselves. They are not looked at where the stack is
+	// exact.
+	Controls []Comparison
+	Unpaired bool // the controls are about other prompts of the same shape
 }
 
 // Judge gives the verdict on a comparison of cold and warm outputs, and a
 // finding for each request that is corrupt. Requests that failed prove nothing
 // and have their own findings (CheckRequest).
 //
-// Where the stack is not exact, the control says how far answers move without
+// Where the stack is not exact, the controls say how far answers move without
 // a fault. A request that parts from its cold answer is a tie if the best two
 // tokens were no further apart there than noise closes, and if nothing before
 // moved more than noise does; else it is corrupt. One whose tokens agree is
-// corrupt if a logprob moved beyond the noise. Then all requests together: no
-// more of them may part than in the control, and no more first tokens may have
-// moved, by exact tests.
+// corrupt if a logprob moved beyond the noise. If most answers of the controls
+// did not move at all, how far they move is hardly known: a request that moved
+// by a few roundings is then undecided. Then all requests together: no more of
+// them may part than in the controls, no more first tokens may have moved and,
+// where the noise is hardly known, no more answers, by exact tests; what one of
+// the controls does as often is no fault.
 func Judge(c Comparison, o Options) (Verdict, []row.Finding) {
 	if o.Phase == "" {
 		o.Phase = "warm"
 	}
 	j := judgement{Options: o, seen: make(map[Verdict]bool)}
-	if o.Control != nil && !o.Exact {
-		j.noise = NoiseOf(*o.Control)
+	if !o.Exact {
+		j.noise = NoiseOf(o.Controls...)
 		j.known = j.noise.Pairs > 0
 	}
 	for i, p := range c.Pairs {
-		var control *Pair
-		if j.known && !o.Unpaired && i < len(o.Control.Pairs) && o.Control.Pairs[i].Failed == "" {
-			control = &o.Control.Pairs[i]
-		}
-		j.judge(p, control)
+		j.judge(i, p)
 	}
 	if j.known {
 		j.together(c)
@@ -63,10 +64,10 @@ func Judge(c Comparison, o Options) (Verdict, []row.Finding) {
 type judgement struct {
 	Options
 	noise    Noise
-	known    bool // there is a control
+	known    bool // there are controls
 	seen     map[Verdict]bool
 	findings []row.Finding
-	tied     int // requests that part at a tie, not all of them as the control did
+	tied     int // requests that part at a tie, where no control does
 }
 
 func (j *judgement) corrupt(f ...row.Finding) {
@@ -74,7 +75,7 @@ func (j *judgement) corrupt(f ...row.Finding) {
 	j.findings = append(j.findings, f...)
 }
 
-func (j *judgement) judge(p Pair, control *Pair) {
+func (j *judgement) judge(i int, p Pair) {
 	switch found := j.nulls(p); {
 	case p.Failed != "":
 		j.seen[Insufficient] = true
@@ -83,12 +84,12 @@ func (j *judgement) judge(p Pair, control *Pair) {
 		j.corrupt(found...)
 		return
 	case p.Divergence >= 0:
-		j.divergent(p, control)
+		j.divergent(i, p)
 		return
 	}
 	if l := p.Logprobs; l != nil && l.Differing > 0 {
 		switch {
-		case !j.Exact && j.noise.Logprobs == 0:
+		case !j.Exact && j.noise.Logprobs == 0, !j.Exact && l.MaxShift > j.noise.shift() && j.slight(l.MaxShift):
 			j.seen[Undecided] = true
 			return
 		case j.Exact || l.MaxShift > j.noise.shift():
@@ -115,7 +116,7 @@ func (j *judgement) beside() string {
 }
 
 // divergent judges a pair whose outputs differ.
-func (j *judgement) divergent(p Pair, control *Pair) {
+func (j *judgement) divergent(i int, p Pair) {
 	corrupt := func(why string) {
 		j.corrupt(j.finding(row.OutputDiffers, p, differs(p)+why,
 			"ask both ways with the lines in the repro folder; wrong KV was served, or the wrong request's"))
@@ -130,6 +131,9 @@ func (j *judgement) divergent(p Pair, control *Pair) {
 		corrupt("")
 	case !j.known:
 		j.seen[Undecided] = true
+	case p.Logprobs.largest() > j.noise.shift() && j.slight(p.Logprobs.largest()),
+		p.TopGap != nil && *p.TopGap > j.noise.gap() && j.slight(*p.TopGap) && j.slight(p.Logprobs.largest()):
+		j.seen[Undecided] = true
 	case p.Logprobs != nil && p.Logprobs.largest() > j.noise.shift():
 		corrupt(fmt.Sprintf("; logprobs of the same context moved by %.3g%s", p.Logprobs.largest(), j.beside()))
 	case p.TopGap != nil && *p.TopGap > j.noise.gap():
@@ -143,33 +147,64 @@ func (j *judgement) divergent(p Pair, control *Pair) {
 		j.seen[Undecided] = true
 	default:
 		j.seen[NumericTie] = true
-		if control == nil || control.Divergence != p.Divergence {
+		if !j.partsThere(i, p.Divergence) {
 			j.tied++
 		}
 	}
 }
 
+// slight says that a shift or a gap is within what a few roundings explain, on
+// an engine of which hardly more is known.
+func (j *judgement) slight(nats float64) bool { return !j.noise.settled() && nats <= roundings }
+
+// partsThere says that a control's answer to that prompt parts at that token.
+func (j *judgement) partsThere(i, token int) bool {
+	return !j.Unpaired && slices.ContainsFunc(j.Controls, func(c Comparison) bool {
+		return i < len(c.Pairs) && c.Pairs[i].Failed == "" && c.Pairs[i].Divergence == token
+	})
+}
+
 // together looks at all requests at once: what each of them could be by chance,
-// all of them cannot.
+// all of them cannot. What one of the controls does as often is no fault.
 func (j *judgement) together(c Comparison) {
 	pass := Pair{} // the findings are about the pass
 	own := NoiseOf(c)
-	here, there, pairs := parted(c, *j.Control)
-	p, level := signTest(here, there), alpha
-	if j.Unpaired {
-		here, there, pairs = own.Diverged, j.noise.Diverged, own.Pairs
-		p, level = fisherTest(here, pairs, there, j.noise.Pairs), cycleAlpha
+	var part, first, move likeliest
+	pairs := 0
+	for _, control := range j.Controls {
+		noise := NoiseOf(control)
+		if noise.Pairs == 0 {
+			continue
+		}
+		here, there, both := parted(c, control)
+		p, level := signTest(here, there), alpha
+		if j.Unpaired {
+			here, there, both = own.Diverged, noise.Diverged, own.Pairs
+			p, level = fisherTest(here, both, there, noise.Pairs), cycleAlpha
+		}
+		pairs = max(pairs, both)
+		part.add(p, level, here, fmt.Sprintf(
+			"%d requests part from their cold answers that do not without a fault, %d the other way round (of %d; p = %.2g)", here, there, both, p))
+		if noise.Logprobs == 0 {
+			continue
+		}
+		p = fisherTest(own.FirstMoved, own.Logprobs, noise.FirstMoved, noise.Logprobs)
+		first.add(p, alpha, own.FirstMoved, fmt.Sprintf("the logprobs of the first token moved in %d of %d requests, without a fault in %d of %d (p = %.2g)",
+			own.FirstMoved, own.Logprobs, noise.FirstMoved, noise.Logprobs, p))
+		if !j.noise.settled() {
+			p = fisherTest(own.shifted, own.Logprobs, noise.shifted, noise.Logprobs)
+			move.add(p, alpha, own.shifted, fmt.Sprintf("logprobs moved in %d of %d requests, without a fault in %d of %d (p = %.2g)",
+				own.shifted, own.Logprobs, noise.shifted, noise.Logprobs, p))
+		}
 	}
-	if here > 0 && p < level {
-		j.corrupt(j.finding(row.OutputDiffers, pass, fmt.Sprintf(
-			"%d requests part from their cold answers that do not without a fault, %d the other way round (of %d; p = %.2g)", here, there, pairs, p),
-			"each one could be a tie; so many are not: the cache changes answers"))
+	if part.fault {
+		j.corrupt(j.finding(row.OutputDiffers, pass, part.evidence, "each one could be a tie; so many are not: the cache changes answers"))
 	}
-	moved, of := own.FirstMoved, own.Logprobs
-	if p := fisherTest(moved, of, j.noise.FirstMoved, j.noise.Logprobs); j.noise.Logprobs > 0 && moved > 0 && p < alpha {
-		j.corrupt(j.finding(row.LogprobShift, pass, fmt.Sprintf(
-			"the logprobs of the first token moved in %d of %d requests, without a fault in %d of %d (p = %.2g)", moved, of, j.noise.FirstMoved, j.noise.Logprobs, p),
-			"the first token comes of the prompt's KV alone: look at what was stored"))
+	if first.fault {
+		j.corrupt(j.finding(row.LogprobShift, pass, first.evidence, "the first token comes of the prompt's KV alone: look at what was stored"))
+	}
+	if move.fault && !first.fault {
+		j.corrupt(j.finding(row.LogprobShift, pass, move.evidence, "each one could be rounding; so many are not: look at what was stored"))
 	}
 	if j.seen[NumericTie] && float64(own.Diverged) > tiedFailure*float64(own.Pairs) && own.Pairs >= fewest {
 		j.findings = append(j.findings, j.finding(row.TiedTooOften, pass, fmt.Sprintf("%d of %d requests part from their cold answers", own.Diverged, own.Pairs),
@@ -178,6 +213,22 @@ func (j *judgement) together(c Comparison) {
 	if j.tied > 0 && pairs < fewest {
 		j.seen[Undecided] = true
 	}
+}
+
+// likeliest keeps, of the same test against each control, the one that finds
+// the least.
+type likeliest struct {
+	p        float64
+	tested   bool
+	fault    bool
+	evidence string
+}
+
+func (l *likeliest) add(p, level float64, events int, evidence string) {
+	if l.tested && p <= l.p {
+		return
+	}
+	*l = likeliest{p: p, tested: true, fault: events > 0 && p < level, evidence: evidence}
 }
 
 // nulls are findings wherever a logprob is null: the model's output was not a
