@@ -104,6 +104,7 @@ func LiveCell(tb testing.TB, r row.Row, spec TestCell) (*run.Cell, *row.Server) 
 	params, b := current.selection.params, settings.BlockSize
 	params.Requests, params.Nonce = cmp.Or(spec.Requests, 4), tb.Name()
 	params.InputLen, params.OutputLen = cmp.Or(spec.InputLen, 3*b+b/2), cmp.Or(spec.OutputLen, 32)
+	params.RangeRatio = spec.RangeRatio
 	if _, err := workload.Plan(params); err != nil {
 		Missing(tb, "workload %s does not fit into a test at -blocksize=%d: %v.", workload.Name, b, err)
 	}

@@ -30,6 +30,7 @@ type TestCell struct {
 	Replay      float64        // speed at which the workload's own arrivals are replayed; 0: they are not
 	LengthScale float64        // of a trace
 	Turns       int            // of a conversation; default 3
+	RangeRatio  float64        // of the workload random
 	Real        bool           // with LMCache's own server behind the miniature engine, by process
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
@@ -113,7 +114,7 @@ func testModel(tb testing.TB, spec TestCell) (string, fixtures.Params) {
 	params := fixtures.Params{
 		Requests: cmp.Or(spec.Requests, 4), BlockSize: blockSize,
 		InputLen: cmp.Or(spec.InputLen, 3*blockSize+blockSize/2), OutputLen: cmp.Or(spec.OutputLen, 32),
-		Seed: settings.Seed, Nonce: tb.Name(), LengthScale: spec.LengthScale, Turns: spec.Turns,
+		Seed: settings.Seed, Nonce: tb.Name(), LengthScale: spec.LengthScale, Turns: spec.Turns, RangeRatio: spec.RangeRatio,
 	}
 	workload, err := fixtures.ByName(cmp.Or(spec.Workload, "unique"))
 	require.NoError(tb, err)

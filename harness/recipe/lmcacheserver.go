@@ -147,9 +147,14 @@ func poolName(dir string) string {
 	return fmt.Sprintf("kvproof_%s%d_%s", rowMark, os.Getpid(), strings.TrimPrefix(filepath.Base(dir), "kvproof-"))
 }
 
+// poolPath is the file of that pool.
+func poolPath(dir string) string {
+	return filepath.Join(shmDir, strings.TrimSuffix(poolPrefix, "kvproof_")+poolName(dir))
+}
+
 // removePool removes what a killed server of that row leaves in shared memory.
 func removePool(dir string) error {
-	err := os.Remove(filepath.Join(shmDir, strings.TrimSuffix(poolPrefix, "kvproof_")+poolName(dir)))
+	err := os.Remove(poolPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

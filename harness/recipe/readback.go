@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -44,6 +45,9 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 			e.Backend, e.BackendMetrics = d.urls[name], d.metrics[name]
 		}
 	}
+	if pool := poolPath(d.dir); isFile(pool) {
+		e.Facts["lmcache-pool"] = pool
+	}
 	client := openai.New(openai.Config{BaseURL: e.Engine, Model: m.Name})
 	defer client.Close()
 	models, err := client.Models(ctx)
@@ -71,4 +75,9 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	server := d.row.assemble(e, d.env)
 	server.Restart, server.Keep = d.restart, d.keep
 	return server, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
