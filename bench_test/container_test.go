@@ -19,7 +19,7 @@ import (
 // TestContainer: the example of docs/backends.md with its server in a container,
 // made from nothing but the command, on a container engine that runs here.
 func TestContainer(t *testing.T) {
-	if err := launch.Preflight(t.Context(), nil, false); err != nil {
+	if err := launch.Preflight(t.Context(), launch.Needs{}); err != nil {
 		harness.Missing(t, "The docker stack is not tested: %v.", err)
 	}
 	example, dir := exampleOfTheDocs(t)

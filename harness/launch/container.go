@@ -55,7 +55,8 @@ func connect(ctx context.Context, devices *DeviceRequest) (*docker.Client, error
 }
 
 // StartContainer starts a container and returns when it is ready. It fails like
-// Start: one that exits before gives a [*DiedError] with the end of its log.
+// Start: one that exits before gives a [*DiedError] with the end of its log. One
+// that was to get GPUs must see them inside.
 func (l *Launcher) StartContainer(ctx context.Context, c Container) (*ContainerService, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(c.Timeout, DefaultTimeout),
 		fmt.Errorf("not ready within %s", cmp.Or(c.Timeout, DefaultTimeout)))
@@ -64,7 +65,13 @@ func (l *Launcher) StartContainer(ctx context.Context, c Container) (*ContainerS
 	if err != nil {
 		return nil, fmt.Errorf("starting %s in a container: %w", c.Name, err)
 	}
-	if err := s.ready(ctx, c); err != nil {
+	if c.Devices != nil {
+		err = s.seesGPUs(ctx, c.Devices)
+	}
+	if err == nil {
+		err = s.ready(ctx, c)
+	}
+	if err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace+killWait)
 		defer cancel()
 		return nil, errors.Join(fmt.Errorf("starting %s in a container: %w", c.Name, err), s.Stop(stop))
@@ -114,7 +121,7 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 		Name: c.Name, ID: created.ID, client: client, launcher: l, log: log, path: c.Log, begin: begin,
 		grace: cmp.Or(c.Grace, DefaultGrace), exited: make(chan struct{}),
 	}
-	if err := errors.Join(l.addContainer(s), client.StartContainerWithContext(s.ID, nil, ctx)); err != nil {
+	if err := errors.Join(l.addContainer(s), explainStart(client.StartContainerWithContext(s.ID, nil, ctx))); err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace+killWait)
 		defer cancel()
 		close(s.exited)

@@ -7,109 +7,71 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	docker "github.com/ory/dockertest/v3/docker"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/launch/enginetest"
 )
 
-// A fakeEngine is a container engine behind a Unix socket that answers what a
-// test lets it and keeps what it was asked.
-type fakeEngine struct {
-	mu     sync.Mutex
-	asked  []string
-	create map[string]any
-	answer map[string]func(http.ResponseWriter) // by method and path
-}
-
-func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := r.Method + " " + r.URL.Path
-	f.mu.Lock()
-	f.asked = append(f.asked, key)
-	if r.URL.Path == "/containers/create" {
-		decoder := json.NewDecoder(r.Body)
-		decoder.UseNumber()
-		_ = decoder.Decode(&f.create)
-	}
-	answer := f.answer[key]
-	f.mu.Unlock()
-	if answer == nil {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	answer(w)
-}
-
-func newFakeEngine(t *testing.T) *fakeEngine {
+// fakeEngine has the launcher talk to a container engine that runs nothing.
+func fakeEngine(t *testing.T) *enginetest.Engine {
 	t.Helper()
-	say := func(text string) func(http.ResponseWriter) {
-		return func(w http.ResponseWriter) { fmt.Fprint(w, text) }
-	}
-	f := &fakeEngine{answer: map[string]func(http.ResponseWriter){
-		"GET /_ping":                      say("OK"),
-		"GET /version":                    say(`{"ApiVersion":"1.41"}`),
-		"GET /containers/json":            say(`[]`),
-		"GET /images/kvproof/vllm:1/json": say(`{"Id":"sha256:1"}`),
-		"POST /containers/create":         func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated); fmt.Fprint(w, `{"Id":"abc"}`) },
-	}}
+	e := &enginetest.Engine{Images: []string{"kvproof/vllm:1"}, Answers: make(map[string]http.HandlerFunc)}
 	socket := filepath.Join(t.TempDir(), "docker.sock")
-	listener, err := net.Listen("unix", socket)
+	stop, err := e.Listen(socket)
 	require.NoError(t, err)
-	server := &http.Server{Handler: f}
-	go server.Serve(listener) // ends with Close
-	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	t.Cleanup(func() { require.NoError(t, stop()) })
 	t.Setenv("DOCKER_HOST", "unix://"+socket)
-	return f
+	return e
 }
 
 // The request for a GPU reaches the engine beside what dockertest knows, and no
 // number is changed on its way.
 func TestCreateRequest(t *testing.T) {
-	f, l := newFakeEngine(t), launcher(t)
-	f.answer["POST /containers/abc/start"] = func(w http.ResponseWriter) {
-		w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprint(w, `{"message":"could not select device driver \"nvidia\" with capabilities: [[gpu]]"}`)
+	f, l := fakeEngine(t), launcher(t)
+	f.Started = func(map[string]any) error {
+		return errors.New(`could not select device driver "nvidia" with capabilities: [[gpu]]`)
 	}
 	_, err := l.StartContainer(t.Context(), Container{
 		Name: "engine", Image: "kvproof/vllm:1", Argv: []string{"serve", "tiny"}, Env: []string{"A=b"}, Log: filepath.Join(t.TempDir(), "log"),
 		IPC: "host", ShmBytes: 9007199254740993, Binds: []string{"/models:/models:ro"}, Devices: GPUs("1"),
 	})
 	require.ErrorContains(t, err, `could not select device driver "nvidia"`)
-	host := f.create["HostConfig"].(map[string]any)
+	host := f.Created()[0]["HostConfig"].(map[string]any)
 	require.Equal(t, []any{map[string]any{
 		"Driver": "nvidia", "DeviceIDs": []any{"1"}, "Capabilities": []any{[]any{"gpu"}},
 	}}, host["DeviceRequests"])
 	require.Equal(t, json.Number("9007199254740993"), host["ShmSize"])
 	require.Equal(t, "host", host["IpcMode"])
 	require.Equal(t, "host", host["NetworkMode"])
-	require.Equal(t, map[string]any{ownerLabel: l.owner.path()}, f.create["Labels"])
-	require.Equal(t, []any{"serve", "tiny"}, f.create["Cmd"])
-	require.Contains(t, f.asked, "DELETE /containers/abc", "what was created is removed when its start fails")
+	require.Equal(t, map[string]any{ownerLabel: l.owner.path()}, f.Created()[0]["Labels"])
+	require.Equal(t, []any{"serve", "tiny"}, f.Created()[0]["Cmd"])
+	require.Contains(t, f.Asked(), "DELETE /containers/c1", "what was created is removed when its start fails")
 	require.Equal(t, &DeviceRequest{Driver: "nvidia", Count: -1, Capabilities: [][]string{{"gpu"}}}, GPUs())
 }
 
 func TestWithoutDevicesNothingIsAsked(t *testing.T) {
-	f, l := newFakeEngine(t), launcher(t)
-	f.answer["POST /containers/abc/start"] = func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }
+	f, l := fakeEngine(t), launcher(t)
+	f.Started = func(map[string]any) error { return errors.New("no") }
 	_, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
 	require.Error(t, err)
-	require.NotContains(t, f.create["HostConfig"], "DeviceRequests")
+	require.NotContains(t, f.Created()[0]["HostConfig"], "DeviceRequests")
 }
 
 func TestContainerThatCannotBe(t *testing.T) {
-	f, l := newFakeEngine(t), launcher(t)
-	f.answer["GET /images/no/such:1/json"] = func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }
+	f, l := fakeEngine(t), launcher(t)
 	_, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "no/such:1", Log: filepath.Join(t.TempDir(), "log")})
 	require.ErrorContains(t, err, "image no/such:1: no such image; make images")
-	require.NotContains(t, f.asked, "POST /images/create", "nothing is pulled")
+	require.NotContains(t, f.Asked(), "POST /images/create", "nothing is pulled")
 
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
 	_, err = l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
@@ -140,11 +102,25 @@ func realEngine(t *testing.T) (client *docker.Client, image string) {
 	require.NoError(t, w.WriteHeader(&tar.Header{Name: "standin", Mode: 0o755, Size: int64(len(data))}))
 	_, err = w.Write(data)
 	require.NoError(t, err)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: "usr/bin/nvidia-smi", Linkname: "standin", Typeflag: tar.TypeLink, Mode: 0o755}))
 	require.NoError(t, w.Close())
 	name := fmt.Sprintf("kvproof/launch-test-%d", os.Getpid())
 	require.NoError(t, client.ImportImage(docker.ImportImageOptions{Repository: name, Source: "-", InputStream: &archive, OutputStream: new(bytes.Buffer)}))
 	t.Cleanup(func() { require.NoError(t, client.RemoveImage(name)) })
 	return client, name
+}
+
+// skipWithoutRuntime skips where the engine refuses GPUs: one that scripts/engine.sh
+// starts with ENGINE_GPU=stand-in takes them.
+func skipWithoutRuntime(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "the container engine has no NVIDIA runtime") {
+		return
+	}
+	if os.Getenv("KVPROOF_REQUIRE") != "" {
+		t.Fatalf("required, but the container engine refuses GPUs: %v", err)
+	}
+	t.Skipf("GPUs in containers are not tested: %v; ENGINE_GPU=stand-in scripts/engine.sh up starts an engine that takes them.", err)
 }
 
 func ownContainers(t *testing.T, client *docker.Client, owner string) []docker.APIContainers {
@@ -185,6 +161,29 @@ func TestRealContainer(t *testing.T) {
 		require.Subset(t, died.Lines, []string{"loading weights", "no such device"})
 		require.Empty(t, ownContainers(t, client, l.owner.path()))
 	})
+	t.Run("sees the GPUs that it was started with", func(t *testing.T) {
+		c := play("hang")
+		c.Devices = GPUs("1", "3")
+		s, err := l.StartContainer(t.Context(), c)
+		skipWithoutRuntime(t, err)
+		require.NoError(t, err)
+		out, code, err := s.exec(t.Context(), "nvidia-smi", "-L")
+		require.NoError(t, err)
+		require.Zero(t, code)
+		require.Equal(t, "GPU 1: of the stand-in\nGPU 3: of the stand-in\n", out)
+		_, code, err = s.exec(t.Context(), "no-such-command")
+		require.True(t, notInImage(code, err), "%d, %v", code, err)
+		require.NoError(t, s.Stop(t.Context()))
+	})
+	t.Run("sees no GPU", func(t *testing.T) {
+		c := play("hang")
+		c.Devices, c.Env = GPUs("1"), append(c.Env, blind+"=1")
+		_, err := l.StartContainer(t.Context(), c)
+		skipWithoutRuntime(t, err)
+		require.ErrorContains(t, err, "its container sees no GPU: install nvidia-container-toolkit on the host of the container engine")
+		require.ErrorContains(t, err, "asked inside: No devices found.")
+		require.Empty(t, ownContainers(t, client, l.owner.path()))
+	})
 	t.Run("goes with its launcher", func(t *testing.T) {
 		other, err := New(t.TempDir())
 		require.NoError(t, err)
@@ -216,7 +215,7 @@ func TestRealContainer(t *testing.T) {
 // A run removes what nobody owns any more, and not what it may not look at: the
 // locks of other users.
 func TestContainersOfOthersStay(t *testing.T) {
-	f, l := newFakeEngine(t), launcher(t)
+	f, l := fakeEngine(t), launcher(t)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	list, err := json.Marshal([]map[string]any{
@@ -224,17 +223,17 @@ func TestContainersOfOthersStay(t *testing.T) {
 		{"Id": "hidden", "Labels": map[string]string{ownerLabel: filepath.Join(file, "run-hidden.lock")}}, // opening it fails otherwise
 	})
 	require.NoError(t, err)
-	f.answer["GET /containers/json"] = func(w http.ResponseWriter) { _, _ = w.Write(list) }
+	f.Answers["GET /containers/json"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(list) }
 	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
 	require.NoError(t, err)
 	require.NoError(t, s.Stop(t.Context()))
-	require.Contains(t, f.asked, "DELETE /containers/gone")
-	require.NotContains(t, f.asked, "DELETE /containers/hidden")
+	require.Contains(t, f.Asked(), "DELETE /containers/gone")
+	require.NotContains(t, f.Asked(), "DELETE /containers/hidden")
 }
 
 // What an earlier start has said in the same log is no refusal of this one.
 func TestContainerReadsItsOwnPartOfTheLog(t *testing.T) {
-	newFakeEngine(t)
+	fakeEngine(t)
 	l, log := launcher(t), filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(log, []byte("No common block size for 16\n"), 0o600))
 	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: log, Refusal: []string{"No common block size"}})

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -18,11 +21,44 @@ import (
 // service.
 const standIn = "LAUNCH_STANDIN"
 
+// blind in its environment keeps it from seeing GPUs.
+const blind = "LAUNCH_BLIND"
+
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "nvidia-smi" {
+		os.Exit(listGPUs())
+	}
 	if play := os.Getenv(standIn); play != "" {
 		os.Exit(plays[play](os.Args[1:]))
 	}
 	os.Exit(m.Run())
+}
+
+// listGPUs prints what the NVIDIA runtime would have handed to this container: the
+// engine puts its request into the environment of the first process.
+func listGPUs() (code int) {
+	environment, err := os.ReadFile("/proc/1/environ")
+	if err != nil {
+		fmt.Println(err)
+		return 9
+	}
+	for entry := range bytes.SplitSeq(environment, []byte{0}) {
+		if list, ok := strings.CutPrefix(string(entry), "NVIDIA_VISIBLE_DEVICES="); ok && os.Getenv(blind) == "" {
+			for id := range strings.SplitSeq(list, ",") {
+				fmt.Printf("GPU %s: of the stand-in\n", id)
+			}
+			return 0
+		}
+	}
+	fmt.Println("No devices found.")
+	return 0
+}
+
+// forever does nothing until it is killed. A program whose goroutines all wait
+// would end as one in a deadlock, if it did not wait for a signal.
+func forever() int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
+	select {}
 }
 
 // plays are what the stand-in can do; each returns its exit code.
@@ -48,9 +84,9 @@ var plays = map[string]func(args []string) int{
 	"refuse": func([]string) int {
 		fmt.Println("importing")
 		fmt.Println("ValueError: No common block size for 16")
-		select {}
+		return forever()
 	},
-	"hang": func([]string) int { select {} },
+	"hang": func([]string) int { return forever() },
 	"stubborn": func(args []string) int { // so is its child; args[0] is a port on which both are known to be up
 		signal.Ignore(syscall.SIGTERM)
 		child := copyOf("deaf", args[0])

@@ -109,8 +109,19 @@ func (d Deployment) build(name string) (row.Row, error) {
 	return d.Row(f), nil
 }
 
-// Row is the row of a file, to be started as the deployment says.
-func (d Deployment) Row(f File) row.Row { return deployedRow{spec: f.spec(), file: f, deployment: d} }
+// Row is the row of a file, to be started as the deployment says. What a file calls
+// exact is so on a CPU with its threads pinned: on a GPU the bits of an output depend
+// on what else is in the batch, unless that is asked for.
+func (d Deployment) Row(f File) row.Row {
+	r := deployedRow{spec: f.spec(), file: f, deployment: d}
+	if slices.ContainsFunc(f.Services, d.onGPU) {
+		r.exact = r.exact && d.Strict
+	}
+	return r
+}
+
+// onGPU says whether a service is to get GPUs.
+func (d Deployment) onGPU(s ServiceFile) bool { return d.contained(s) && s.Container.GPU }
 
 // deployedRow is a spec on services that are started for it.
 type deployedRow struct {
@@ -127,11 +138,13 @@ func (d Deployment) contained(s ServiceFile) bool {
 // Missing says what has to be installed before the row can start, and how;
 // empty: nothing.
 func (r deployedRow) Missing() string {
-	var images []string
-	gpu := false
+	var needs launch.Needs
 	for _, s := range r.file.Services {
 		if r.deployment.contained(s) {
-			images, gpu = append(images, s.Container.Image), gpu || s.Container.GPU
+			needs.Images = append(needs.Images, s.Container.Image)
+			if r.deployment.onGPU(s) {
+				needs.Devices, needs.GPUImage = launch.GPUs(r.deployment.GPUs...), s.Container.Image
+			}
 			continue
 		}
 		if r.deployment.Docker {
@@ -153,10 +166,10 @@ func (r deployedRow) Missing() string {
 			return fmt.Sprintf("%s of row %s is not installed (%s)%s", s.Name, r.name, command, hint)
 		}
 	}
-	if len(images) == 0 {
+	if len(needs.Images) == 0 {
 		return ""
 	}
-	if err := launch.Preflight(context.Background(), images, gpu); err != nil {
+	if err := launch.Preflight(context.Background(), needs); err != nil {
 		return fmt.Sprintf("row %s cannot run: %v", r.name, err)
 	}
 	return ""

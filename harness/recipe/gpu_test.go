@@ -1,0 +1,124 @@
+package recipe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/gpu/standin"
+	"github.com/kvproof/kvproof/harness/launch"
+	"github.com/kvproof/kvproof/harness/launch/enginetest"
+	"github.com/kvproof/kvproof/harness/row"
+)
+
+// gpuHost is a machine with two GPUs, a container engine that hands them over, and
+// the images of the rows. Every port that a container is given answers.
+func gpuHost(t *testing.T) *enginetest.Engine {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, standin.Write(dir, standin.GPUs(0, 0), ""))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("KVPROOF_CACHE", t.TempDir())
+	models := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // the answer to everything
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
+	})
+	var servers sync.WaitGroup
+	var mu sync.Mutex
+	var listeners []net.Listener
+	e := &enginetest.Engine{
+		Images: []string{"kvproof/vllm:0.32.0", "kvproof/lmcache:0.5.6"},
+		Run: func(argv []string) (string, int, bool) {
+			return "GPU 0: stand-in (UUID: GPU-1)\n", 0, argv[0] == "nvidia-smi"
+		},
+		Started: func(created map[string]any) error {
+			argv, _ := created["Cmd"].([]any)
+			for i, flag := range argv {
+				if !strings.HasSuffix(fmt.Sprint(flag), "-port") {
+					continue
+				}
+				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%v", argv[i+1]))
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				listeners = append(listeners, l)
+				mu.Unlock()
+				servers.Go(func() { _ = http.Serve(l, models) })
+			}
+			return nil
+		},
+	}
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	stop, err := e.Listen(socket)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, stop())
+		mu.Lock()
+		defer mu.Unlock()
+		for _, l := range listeners {
+			require.NoError(t, l.Close())
+		}
+		servers.Wait()
+	})
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	return e
+}
+
+// TestEveryGPURowAsksForTheGPU: each container of each built-in row of vLLM gets the
+// GPU that the run has chosen, and no other.
+func TestEveryGPURowAsksForTheGPU(t *testing.T) {
+	want := map[string][]string{
+		"baseline": {"kvproof/vllm:0.32.0"}, "engine-cache": {"kvproof/vllm:0.32.0"}, "engine-files": {"kvproof/vllm:0.32.0"},
+		"lmcache": {"kvproof/lmcache:0.5.6", "kvproof/vllm:0.32.0"},
+	}
+	names := Deployment{Engine: "vllm"}.names()
+	require.Len(t, want, len(names), "%v", names)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			e := gpuHost(t)
+			l, err := launch.New("")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+			d := Deployment{
+				Engine: "vllm", Docker: true, GPUs: []string{"1"}, Model: Model{Name: "m", Dir: t.TempDir(), Context: 4096},
+				Launcher: func() (*launch.Launcher, error) { return l, nil },
+			}
+			r, err := d.build(name)
+			require.NoError(t, err)
+			require.False(t, Exact(r), "on a GPU the batch decides about bits")
+			server, err := r.Start(t.Context(), row.Env{BlockSize: 128, Concurrency: 2, Dir: t.TempDir()})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Close(context.WithoutCancel(t.Context()))) })
+			var images []string
+			for i, created := range e.Created() {
+				require.Equal(t, []any{map[string]any{
+					"Driver": "nvidia", "DeviceIDs": []any{"1"}, "Capabilities": []any{[]any{"gpu"}},
+				}}, created["HostConfig"].(map[string]any)["DeviceRequests"], "container %d of row %s", i, name)
+				if i > 0 || fmt.Sprint(created["Entrypoint"]) != "[nvidia-smi]" { // the first one looks whether there is a GPU
+					images = append(images, fmt.Sprint(created["Image"]))
+				}
+			}
+			require.Equal(t, want[name], images)
+		})
+	}
+}
+
+// What a row file calls exact holds on a CPU; -strict has the GPU compute so, too.
+func TestExactOnAGPU(t *testing.T) {
+	f, ok, err := builtIn("vllm", "baseline")
+	require.NoError(t, err)
+	require.True(t, ok && f.Exact)
+	require.True(t, Exact(Deployment{Engine: "vllm"}.Row(f)), "by process")
+	require.True(t, Exact(Deployment{Engine: "vllm", Docker: true, Strict: true}.Row(f)))
+	require.False(t, Exact(Deployment{Engine: "vllm", Docker: true}.Row(f)))
+	f.Services[0].Container.GPU = false
+	require.True(t, Exact(Deployment{Engine: "vllm", Docker: true}.Row(f)), "in a container without a GPU")
+}
