@@ -95,6 +95,7 @@ func hitCases(t *testing.T, r row.Row, faults []fault.Fault, start func(testing.
 			body(t, cells[need], c)
 		})
 	}
+	require.Less(t, len(inapplicable), len(cases), "a row on which nothing can be asked shows nothing")
 	if len(inapplicable) > 0 {
 		t.Logf("not applicable to %s by its features: %v", r.Name(), inapplicable)
 	}
@@ -111,13 +112,17 @@ func hitCaseParams(t *testing.T) fixtures.Params {
 func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 	documents := c.Waves[0].Requests[0].Parts != nil
 	switch {
-	case r.Supports(row.Unshared):
-		return false // each case shares something
+	case r.Supports(row.Unshared) && c.Shares():
+		return false
+	case c.NeedsReference() && r.Supports(row.Reuse) && !r.Supports(row.SkipReuse) && !r.Supports(row.Reset) && !r.Supports(row.Salts):
+		return false // it always answers from its cache
 	case r.Supports(row.Documents) && !documents:
 		return false // it reuses whole documents and nothing else
 	case slices.Contains(c.Needs, fixtures.NeedSalts):
 		// LMCache 0.5.6's count of reads looks started anew with another salt.
 		return r.Supports(row.Salts)
+	case slices.Contains(c.Needs, fixtures.NeedStopIDs):
+		return r.Supports(row.StopIDs)
 	case slices.Contains(c.Needs, fixtures.NeedWeights):
 		return r.Supports(row.Reset) && engineIsMini(settings.Stack)
 	case slices.Contains(c.Needs, fixtures.NeedEviction), slices.Contains(c.Needs, fixtures.NeedL2):

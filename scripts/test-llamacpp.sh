@@ -9,6 +9,6 @@ cd "$(dirname "$0")/.."
 
 scripts/llamacpp.sh >/dev/null
 go test ./bench_test -tags llamacpp -require -count=1 \
-  -run '^(TestColdIsCold|TestWitnessesAgree|TestExactMatch|TestDamagedSlotFile|TestSwappedSlotFiles)$' -bench 'Serve$' \
+  -run '^(TestColdIsCold|TestWitnessesAgree|TestExactMatch|TestHitIsRight|TestDamagedSlotFile|TestSwappedSlotFiles)$' -bench 'Serve$' \
   -backend=baseline,engine-cache,engine-files -workload=unique \
   -requests=4 -concurrency=2 -inputlen=256 -outputlen=32

@@ -105,7 +105,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights, Anatomy: e.Anatomy,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
-		Exact: s.exact, Rounding: s.rounding, Died: e.Died, Shared: e.Shared,
+		Exact: s.exact, Rounding: s.rounding, SkipStores: s.skipPrompt, Died: e.Died, Shared: e.Shared,
 	}
 	if e.Blind {
 		server.Probes = nil

@@ -222,4 +222,4 @@ func (f File) check() error {
 }
 
 // fileFeatures are those that a file can give a row.
-var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.Unshared}
+var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.StopIDs, row.Unshared}

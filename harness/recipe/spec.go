@@ -33,7 +33,7 @@ type spec struct {
 	exact      bool     // equal inputs give equal bits, whatever the batch
 }
 
-var streams = []row.Feature{row.Streaming, row.Logprobs}
+var streams = []row.Feature{row.Streaming, row.Logprobs, row.StopIDs}
 
 func with(more ...row.Feature) []row.Feature { return append(slices.Clone(streams), more...) }
 

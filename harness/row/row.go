@@ -26,6 +26,7 @@ const (
 	SkipReuse Feature = "skip-reuse" // a request can be answered without the cache
 	Salts     Feature = "salts"      // requests with different cache_salt share nothing
 	Tiered    Feature = "tiered"     // its store has tiers whose sizes can be set
+	StopIDs   Feature = "stop-ids"   // a request can name token ids that end its output
 	Unshared  Feature = "unshared"   // only workloads whose prompts share nothing apply: what is kept of shared parts depends on chance
 )
 
@@ -73,6 +74,7 @@ type Server struct {
 	Shared     bool              // others may use it too: nothing is emptied, hits have no lower bound, counters may move more than we send
 	Deferred   bool              // stores become readable some time after the request ended, so Settle matters
 	Saltless   bool              // requests with different salts were not seen to share nothing, whatever the row declares
+	SkipStores bool              // a request that is answered without the cache is kept in it all the same
 	Client     Client
 	Cache      Cache
 	Probes     []Probe

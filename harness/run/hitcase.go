@@ -121,7 +121,7 @@ func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
 	}
 	// The two passes that a repro shows: what came first, and this one.
 	y.result.Warm = pass
-	if !pass.skipsReuse() {
+	if !pass.skipsReuse() || y.server.SkipStores {
 		y.cache.store(plan)
 	}
 	y.judge(pass)

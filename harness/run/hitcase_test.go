@@ -67,6 +67,24 @@ func TestHitCasesShowWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestHitCaseWhoseReferenceStays: where an answer without the cache is kept in
+// it, the next one to ask must hit.
+func TestHitCaseWhoseReferenceStays(t *testing.T) {
+	skips := func(c *run.Config) { c.Reset, c.SkipReuse = false, true }
+	for _, told := range []bool{true, false} {
+		f := newFake()
+		f.skipStores = told
+		findings, err := hitCase(t, f, "together=different", skips)
+		require.NoError(t, err)
+		if told {
+			require.Empty(t, findings)
+			continue
+		}
+		require.NotEmpty(t, findings)
+		require.Equal(t, row.ColdNotCold, findings[0].Code, "%v", findings)
+	}
+}
+
 // TestHitCaseWithoutAWayAround: a row that can neither empty nor skip its cache
 // cannot compute what an overlap is held to, and says so.
 func TestHitCaseWithoutAWayAround(t *testing.T) {
