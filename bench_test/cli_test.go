@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 		{"all in a workload list", []string{"-workload=all,unique"}, []string{"all cannot be part of a list"}},
 		{"unknown stack", []string{"-stack=cloud"}, []string{"-stack=cloud", "unknown stack"}},
 		{"stack that there is not", []string{"-stack=engine=mini,lmcache=docker"}, []string{"-stack=engine=mini,lmcache=docker", "by process"}},
-		{"real engine with the built-in model", []string{"-stack=docker"}, []string{"-model=mini", "want tiny, or a directory"}},
+		{"real engine with the built-in model", []string{"-stack=docker", "-model=mini"}, []string{"-model=mini", "want tiny, or a directory"}},
 		{"stack of unknown service", []string{"-stack=disk=mini"}, []string{"unknown service"}},
 		{"unknown model", []string{"-model=gpt"}, []string{"-model=gpt", "mini and nano"}},
 		{"missing trace", []string{"-workload=trace", "-data=" + filepath.Join(dir, "none")}, []string{"-data=" + filepath.Join(dir, "none"), "no such file"}},

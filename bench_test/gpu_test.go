@@ -12,6 +12,7 @@ import (
 
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/gpu/standin"
+	"github.com/kvproof/kvproof/harness/launch/enginetest"
 )
 
 // gpuEngine is the server of the docs' example as an engine on a GPU: it takes
@@ -91,6 +92,41 @@ func TestGPURefused(t *testing.T) {
 			require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", out)
 			require.Contains(t, string(out), c.want)
 			require.NoDirExists(t, results)
+		})
+	}
+}
+
+// TestGPUNeedsAModel: on a host that can have GPUs in containers the model must be
+// given; on another, what the host lacks is said in its place.
+func TestGPUNeedsAModel(t *testing.T) {
+	if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
+		t.Skip("This host has NVIDIA's driver.")
+	}
+	e, socket := &enginetest.Engine{}, filepath.Join(t.TempDir(), "docker.sock")
+	stop, err := e.Listen(socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	smi := t.TempDir()
+	require.NoError(t, standin.Write(smi, standin.GPUs(4), ""))
+	smi += string(os.PathListSeparator) + os.Getenv("PATH")
+	for _, c := range []struct {
+		name, path string
+		args       []string
+		code       int
+		want       string
+	}{
+		{"a GPU and no model", smi, nil, 2, "-model=: say which model the engines serve: -model=/path/of/a/model in Hugging Face's layout, or -model=tiny"},
+		{"a GPU and a model", smi, []string{"-model=tiny"}, 0, "# missing: row baseline cannot run: image kvproof/vllm:0.32.0: no such image; make images builds it"},
+		{"no GPU", t.TempDir(), nil, 0, "row baseline cannot run: no NVIDIA driver on this host, which the rows in containers need"},
+		{"no GPU where one is required", t.TempDir(), []string{"-require"}, 1, "-require: row baseline cannot run: no NVIDIA driver on this host"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := suite(t.Context(), append(c.args, "-stack=docker", "-backend=baseline", "-workload=unique", "-results="+t.TempDir())...)
+			cmd.Env = append(cmd.Env, "PATH="+c.path, "DOCKER_HOST=unix://"+socket, "KVPROOF_CACHE="+t.TempDir())
+			out, _ := cmd.CombinedOutput() // its exit code is what counts
+			require.Equal(t, c.code, cmd.ProcessState.ExitCode(), "%s", out)
+			require.Contains(t, string(out), c.want)
+			require.NotContains(t, string(out), "no benchmark matches")
 		})
 	}
 }

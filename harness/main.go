@@ -33,6 +33,7 @@ import (
 	"github.com/kvproof/kvproof/harness/metric"
 	"github.com/kvproof/kvproof/harness/paced"
 	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
 	"github.com/kvproof/kvproof/harness/run"
 )
 
@@ -96,7 +97,7 @@ func Main(m *testing.M) int {
 	code := m.Run()
 	code = max(code, s.end())
 	if benchmarksRun() && len(s.table) == 0 && s.cacheRuns == 0 && !s.measured && ctx.Err() == nil {
-		fmt.Printf("# nothing was measured: no benchmark matches -bench=%s\n", flagValue("test.bench"))
+		fmt.Printf("# nothing was measured: %s\n", s.whyNothing())
 		if s.settings.Require {
 			code = max(code, 1)
 		}
@@ -263,6 +264,14 @@ func (s *session) end() (code int) {
 		fmt.Println("# artifacts:", s.where())
 	}
 	return code
+}
+
+// whyNothing is why a run has measured nothing.
+func (s *session) whyNothing() string {
+	if slices.ContainsFunc(s.selection.rows, func(r row.Row) bool { return missingOf(r) == "" }) {
+		return "no benchmark matches -bench=" + flagValue("test.bench")
+	}
+	return "every row lacks something, as said above"
 }
 
 func (s *session) where() string {

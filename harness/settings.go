@@ -63,7 +63,7 @@ func (s *Settings) resolve() (selection, error) {
 	if err != nil {
 		wrong("rowfile", s.RowFile, "%w", err)
 	}
-	if len(files) > 0 && !s.given()["backend"] {
+	if len(files) > 0 && !s.given()["backend"] && stack.Engine == recipe.InProcess {
 		s.Stack = string(recipe.Process)
 		stack = recipe.Stack{Engine: recipe.Process, LMCache: recipe.Process, DaseR: recipe.Process}
 	}

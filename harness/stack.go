@@ -123,17 +123,36 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 	if s.Evict {
 		wrong("evict", s.Evict, "tiers of real stores are not sized in this version; use -stack=mini")
 	}
-	model, err := recipe.RealModel(s.Model)
-	if err != nil {
-		wrong("model", s.Model, "%w", err)
-	}
-	if model, err = model.Of(files); err != nil {
-		wrong("rowfile", s.RowFile, "%w", err)
-	}
+	model := s.realModel(stack.Engine, files, wrong)
 	if s.ContextLen == 0 && stack.Engine == recipe.Process { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)
 	}
 	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs}, model
+}
+
+// realModel is the model of engines that are not the miniature one. In containers
+// there is no default: figures of a model that nobody serves would answer nobody's
+// question. Where no container can have a GPU, that is what there is to say.
+func (s *Settings) realModel(engine recipe.Kind, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) recipe.Model {
+	brought := slices.ContainsFunc(files, func(f recipe.File) bool { return f.Model != nil })
+	if engine == recipe.Docker && !s.given()["model"] {
+		s.Model = "tiny"
+		if !brought && launch.Preflight(context.Background(), launch.Needs{Devices: launch.GPUs()}) == nil {
+			wrong("model", "", "say which model the engines serve: -model=/path/of/a/model in Hugging Face's layout, or -model=tiny for a run that needs no download and shows no figures of use")
+		}
+	}
+	model, err := recipe.RealModel(s.Model)
+	if err != nil {
+		wrong("model", s.Model, "%w", err)
+		return model
+	}
+	if model, err = model.Of(files); err != nil {
+		wrong("rowfile", s.RowFile, "%w", err)
+	}
+	if !s.given()["inputlen"] && model.Context > s.OutputLen { // the default is one of larger models
+		s.InputLen = min(s.InputLen, model.Context-s.OutputLen)
+	}
+	return model
 }
 
 // missingOf says what has to be installed before a row can start; empty:
