@@ -110,7 +110,7 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 	created, err := client.CreateContainer(docker.CreateContainerOptions{
 		Context: ctx,
 		Config: &docker.Config{
-			Image: c.Image, Entrypoint: c.Entrypoint, Cmd: c.Argv, Env: c.Env, Labels: map[string]string{ownerLabel: l.owner.path()},
+			Image: c.Image, Entrypoint: c.Entrypoint, Cmd: c.Argv, Env: c.Env, Labels: map[string]string{ownerLabel: l.owner.path(), placeLabel: placeOf(l.owner.path()).String()},
 		},
 		HostConfig: &docker.HostConfig{NetworkMode: "host", Binds: c.Binds, IpcMode: c.IPC, ShmSize: c.ShmBytes},
 	})
@@ -231,7 +231,7 @@ func (l *Launcher) sweepContainers(client *docker.Client) error {
 	}
 	var errs []error
 	for _, container := range list {
-		if alive(container.Labels[ownerLabel]) {
+		if !abandoned(container.Labels, container.State) {
 			continue
 		}
 		err := client.RemoveContainer(docker.RemoveContainerOptions{ID: container.ID, Force: true, RemoveVolumes: true})

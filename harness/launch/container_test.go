@@ -53,7 +53,7 @@ func TestCreateRequest(t *testing.T) {
 	require.Equal(t, json.Number("9007199254740993"), host["ShmSize"])
 	require.Equal(t, "host", host["IpcMode"])
 	require.Equal(t, "host", host["NetworkMode"])
-	require.Equal(t, map[string]any{ownerLabel: l.owner.path()}, f.Created()[0]["Labels"])
+	require.Equal(t, map[string]any{ownerLabel: l.owner.path(), placeLabel: placeOf(l.owner.path()).String()}, f.Created()[0]["Labels"])
 	require.Equal(t, []any{"serve", "tiny"}, f.Created()[0]["Cmd"])
 	require.Contains(t, f.Asked(), "DELETE /containers/c1", "what was created is removed when its start fails")
 	require.Equal(t, &DeviceRequest{Driver: "nvidia", Count: -1, Capabilities: [][]string{{"gpu"}}}, GPUs())
@@ -210,25 +210,6 @@ func TestRealContainer(t *testing.T) {
 			require.NoError(t, errors.Join(s.Stop(t.Context())))
 		}
 	})
-}
-
-// A run removes what nobody owns any more, and not what it may not look at: the
-// locks of other users.
-func TestContainersOfOthersStay(t *testing.T) {
-	f, l := fakeEngine(t), launcher(t)
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	list, err := json.Marshal([]map[string]any{
-		{"Id": "gone", "Labels": map[string]string{ownerLabel: filepath.Join(t.TempDir(), "run-gone.lock")}},
-		{"Id": "hidden", "Labels": map[string]string{ownerLabel: filepath.Join(file, "run-hidden.lock")}}, // opening it fails otherwise
-	})
-	require.NoError(t, err)
-	f.Answers["GET /containers/json"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(list) }
-	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
-	require.NoError(t, err)
-	require.NoError(t, s.Stop(t.Context()))
-	require.Contains(t, f.Asked(), "DELETE /containers/gone")
-	require.NotContains(t, f.Asked(), "DELETE /containers/hidden")
 }
 
 // What an earlier start has said in the same log is no refusal of this one.
