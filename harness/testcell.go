@@ -32,6 +32,7 @@ type TestCell struct {
 	Turns       int            // of a conversation; default 3
 	RangeRatio  float64        // of the workload random
 	Real        bool           // with LMCache's own server behind the miniature engine, by process
+	EngineCache bool           // in front of the row lmcache: the engine's own cache, too
 	Faults      []fault.Fault
 	L1Share     float64       // L1 over the working set, with an L2 behind it; 0: nothing is evicted
 	L1Units     int           // L1 in blocks, in place of a share
@@ -64,7 +65,7 @@ func StartCell(tb testing.TB, spec TestCell) (*run.Cell, *row.Server) {
 		Missing(tb, "-blocksize=%d is too large for a test on the %s model: %v.", blockSize, name, err)
 	}
 
-	builder := recipe.Mini{Model: name, Faults: spec.Faults}
+	builder := recipe.Mini{Model: name, Faults: spec.Faults, EngineCache: spec.EngineCache}
 	if spec.Real {
 		builder.Launcher = services.launcher
 	}

@@ -54,7 +54,8 @@ type Config struct {
 	Unsafe                   bool          // opens /debug: on the store's address to damage what is stored, on DaseR's to check what is loaded
 	Log                      io.Writer     // what went wrong, in lines; nil: nowhere
 
-	EngineCacheBytes int64 // KV that the row engine-cache keeps; 0: DefaultEngineCacheBytes
+	EngineCache      bool  // in the row lmcache: the engine has a prefix cache of its own, too
+	EngineCacheBytes int64 // KV that an engine with one keeps; 0: DefaultEngineCacheBytes
 
 	// The tiers of a store, in the rows lmcache, daser-chunk and daser-prefix.
 	L1Bytes int64  // in memory; 0: DefaultL1Bytes
@@ -83,6 +84,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("cache server at %q with HTTP at %q: both are needed, or none", c.LMCacheAddr, c.LMCacheHTTP)
 	case c.LMCacheAddr != "" && (c.Row != LMCache || c.Unsafe):
 		return fmt.Errorf("cache server at %q: only row %s has one, and what it stores cannot be damaged from here", c.LMCacheAddr, LMCache)
+	case c.EngineCache && c.Row != LMCache:
+		return fmt.Errorf("row %q with a prefix cache in front of its store: only %s has one", c.Row, LMCache)
 	case c.L2Bytes > 0 && c.L2Dir == "":
 		return fmt.Errorf("L2 of %d bytes without a directory for it", c.L2Bytes)
 	case !c.hasStore() && (c.L1Bytes > 0 || c.L2Dir != ""):
@@ -127,6 +130,9 @@ func (c Config) hasStore() bool { return slices.Contains(withStore, c.Row) }
 
 func (c Config) hasDaser() bool { return c.Row == DaserChunk || c.Row == DaserPrefix }
 
+// prefixCaching says whether the engine has a prefix cache of its own.
+func (c Config) prefixCaching() bool { return c.Row == EngineCache || c.EngineCache }
+
 // engineBlockSize is the block size that the engine really runs with: half of
 // what was asked for (twice, where that is odd) if it is to ignore it.
 func (c Config) engineBlockSize() int {
@@ -151,12 +157,12 @@ func (c Config) noise() float64 {
 func (c Config) chunk() int { return max(c.BlockSize, c.engineBlockSize()) }
 
 // numBlocks is the size of the engine's pool: room for every running sequence
-// at full context, and in the row engine-cache for the KV that it keeps.
+// at full context, and for the KV that its own cache keeps.
 func (c Config) numBlocks(m *model.Model) int {
 	size := c.engineBlockSize()
 	perSequence := (m.Config().Context + size - 1) / size
 	running := c.MaxSeqs * perSequence
-	if c.Row != EngineCache {
+	if !c.prefixCaching() {
 		return running
 	}
 	return running + int(c.EngineCacheBytes/int64(size*m.TokenBytes()))

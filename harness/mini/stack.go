@@ -77,7 +77,7 @@ func (s *Stack) start(ctx context.Context) (err error) {
 	}
 	s.engine, err = engine.New(engine.Config{
 		Model: s.model, ModelName: c.ModelName, BlockSize: c.engineBlockSize(), NumBlocks: c.numBlocks(s.model),
-		MaxSeqs: c.MaxSeqs, PrefixCaching: c.Row == EngineCache, Store: behind, Log: c.Log,
+		MaxSeqs: c.MaxSeqs, PrefixCaching: c.prefixCaching(), Store: behind, Log: c.Log,
 		DeferStores:   c.hasDaser(), // as its connector does, so that stores do not disturb prefills
 		RecomputeHits: slices.Contains(c.Faults, fault.RecomputedHit), Noise: c.noise(),
 	})

@@ -128,6 +128,9 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
+		if l, ok := cache.backend.(lmcacheServer); ok && s.own != nil {
+			server.Own = s.ownCache(env.BlockSize, client, l)
+		}
 		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, cmp.Or(e.BackendMetrics, e.Backend+"/metrics"), admin)))
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
 	}

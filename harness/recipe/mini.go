@@ -26,6 +26,9 @@ type Mini struct {
 	Model  string        // mini, nano
 	Faults []fault.Fault // planted before the first request
 
+	// EngineCache gives the row lmcache's engine a prefix cache of its own, too.
+	EngineCache bool
+
 	// Launcher starts a real LMCache server for the row lmcache; nil: that row has
 	// the miniature one.
 	Launcher func() (*launch.Launcher, error)
@@ -58,6 +61,9 @@ func (m Mini) build(name string) (row.Row, error) {
 	if r.real() {
 		r.spec.witnesses = realLMCacheWitnesses(r.spec.witnesses)
 	}
+	if m.EngineCache && name == mini.LMCache {
+		r.spec = behindEngineCache(r.spec)
+	}
 	return r, nil
 }
 
@@ -84,6 +90,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	case r.tier != nil && env.Tiers == nil:
 		sized.L1Bytes = max(mini.DefaultL1Bytes, env.CacheBytes)
 	}
+	sized.EngineCache = r.own != nil
 	if env.Tiers != nil && r.tier != nil {
 		sized.L1Bytes, sized.L2Bytes, sized.L2Dir = env.Tiers.L1Bytes, env.Tiers.L2Bytes, env.Tiers.L2Dir
 	}

@@ -23,6 +23,7 @@ type spec struct {
 	tier      func(tier row.Tier) probe.Counting    // the backend's hits of one tier; nil: it has none
 	evicted   func(chunk int) probe.Counting        // the tokens that left its L1; nil: it does not tell
 	lookups   func(b int) fixtures.Law              // of those
+	own       func(b int) fixtures.Law              // of the engine's own cache in front of the row's; nil: it has none
 	eviction  fixtures.Capacity                     // when its first tier evicts; sizes are filled in
 
 	// Of rows that are read from files.

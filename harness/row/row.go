@@ -82,6 +82,7 @@ type Server struct {
 	BlockSize  []BlockSizeReader                                // one per server that can tell
 	Capacity   *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
 	Upload     func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	Own        *OwnCache                                        // nil: the engine has none beside the cache that is measured
 	Anatomy    *Anatomy                                         // nil: the server does not tell where time goes
 	Work       *Work                                            // nil: the engine does not tell how much it computes
 	KVCheck    KVCheck                                          // nil: delivered KV cannot be looked at
@@ -92,6 +93,14 @@ type Server struct {
 	Restart    func(ctx context.Context, service string) error  // kills a service as a crash would and starts it again; nil: it cannot be
 	Keep       func() (attach string, err error)                // leaves the services up when the server closes, and says where they are; nil: it cannot
 	Close      func(context.Context) error
+}
+
+// An OwnCache is the engine's own prefix cache in front of a cache server: the
+// two may end at different places, and a hit is as long as the longer one.
+type OwnCache struct {
+	Law        fixtures.Law                // of its hits
+	Empty      func(context.Context) error // it alone
+	EmptyStore func(context.Context) error // the cache server alone
 }
 
 // An Upload is what storing the documents of a plan took, until they could be
@@ -194,7 +203,7 @@ type Count struct {
 	HasQueries bool
 }
 
-// A Tier is a part of what a cache server with two tiers counts.
+// A Tier is a part of what a cache with two tiers counts.
 type Tier string
 
 // The parts.
@@ -202,6 +211,11 @@ const (
 	L1      Tier = "l1"      // hits in memory
 	L2      Tier = "l2"      // hits on disk
 	Evicted Tier = "evicted" // what left L1 for want of room, as tokens
+
+	// Of a cache server behind an engine that has an OwnCache.
+	Own    Tier = "own"    // hits of the engine's own cache
+	Beyond Tier = "beyond" // hits of the cache server beyond those
+	Loaded Tier = "loaded" // what the cache server delivered: all that it found, where that was more
 )
 
 // A Witness is an independent source of hit tokens beside usage.

@@ -105,6 +105,9 @@ func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
 	if wave.Empty && y.config.Reuse && !y.empty(ctx) {
 		return ctx.Err()
 	}
+	if err := y.emptyOne(ctx, wave); err != nil {
+		return err
+	}
 	if wave.StopAt > 0 {
 		if err := y.chooseStops(&wave); err != nil {
 			return err

@@ -17,13 +17,16 @@ type oracles struct {
 	stored      []fixtures.Plan
 	byLaw       map[string]*fixtures.Oracle
 	tiers       map[string]*fixtures.Tiers // where the store's size matters
+	own         *oracles                   // of the engine's own cache in front; nil: there is none
 }
 
 func newOracles(server *row.Server, concurrency int) *oracles {
-	return &oracles{
+	o := &oracles{
 		server: server, concurrency: concurrency,
 		byLaw: make(map[string]*fixtures.Oracle), tiers: make(map[string]*fixtures.Tiers),
 	}
+	o.emptyOwn()
+	return o
 }
 
 func (o *oracles) of(law fixtures.Law) *fixtures.Oracle {
@@ -57,6 +60,8 @@ func (o *oracles) tiersOf(law fixtures.Law) *fixtures.Tiers {
 // expect is what a pass must hit under a law.
 func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan) fixtures.Expectation {
 	switch {
+	case o.own != nil && law.Name == o.server.Law.Name: // of usage
+		return o.longer(plan)
 	case o.server.Capacity != nil && law.Unit > 0:
 		return o.tiersOf(law).ExpectTiers(plan, o.inFlight(plan)).Hits
 	case o.server.Deferred:
@@ -69,6 +74,10 @@ func (o *oracles) expect(law fixtures.Law, plan fixtures.Plan) fixtures.Expectat
 // expectTier is the part of the hits that one tier must serve: up to all of
 // them where the oracle knows no sizes.
 func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier row.Tier) fixtures.Interval {
+	switch tier {
+	case row.Own, row.Beyond, row.Loaded:
+		return o.part(law, plan, tier)
+	}
 	if o.server.Capacity == nil || law.Unit == 0 {
 		return fixtures.Interval{Max: o.expect(law, plan).Total.Max}
 	}
@@ -86,6 +95,9 @@ func (o *oracles) expectTier(law fixtures.Law, plan fixtures.Plan, tier row.Tier
 
 // store tells the oracles of a pass over the plan that has settled.
 func (o *oracles) store(plan fixtures.Plan) {
+	if o.own != nil {
+		o.own.store(plan)
+	}
 	o.stored = append(o.stored, plan)
 	for _, oracle := range o.byLaw {
 		oracle.Store(plan)

@@ -176,8 +176,14 @@ func (c *Connector) Lookup(ctx context.Context, r kv.Request) (int, error) {
 	if found == 0 && (r.SkipSave || whole == 0) { // nothing will be stored either
 		return 0, c.end(ctx, k)
 	}
-	if found > 0 && len(r.Tokens) == 1 { // an engine computes the last token itself: nothing will be loaded
-		return found, errors.Join(c.free(ctx, k), c.end(ctx, k))
+	// An engine computes the last token itself. What it has of its own it does
+	// not load, and then the locks would stay for as long as the server keeps them.
+	if found > 0 && min(found, len(r.Tokens)-1) <= r.Computed {
+		err := c.free(ctx, k)
+		if found == whole || r.SkipSave {
+			err = errors.Join(err, c.end(ctx, k))
+		}
+		return found, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

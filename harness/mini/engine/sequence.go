@@ -78,7 +78,7 @@ type sequence struct {
 
 // asked is the prompt as a store sees it.
 func (s *sequence) asked() kv.Request {
-	return kv.Request{ID: s.id, Tokens: s.prompt, Salt: s.salt, SkipLoad: s.skips.load, SkipSave: s.skips.save}
+	return kv.Request{ID: s.id, Tokens: s.prompt, Salt: s.salt, Computed: s.local, SkipLoad: s.skips.load, SkipSave: s.skips.save}
 }
 
 // send never blocks: out has room.

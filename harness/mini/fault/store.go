@@ -50,6 +50,9 @@ func (s *faultyStore) Lookup(ctx context.Context, r kv.Request) (int, error) {
 	if s.injector.Has(IdleStore) {
 		return 0, nil
 	}
+	if s.injector.Has(HitPlusOneToken) || s.injector.Has(HitPlusOneBlock) {
+		r.Computed = 0 // what is made longer may be loaded after all
+	}
 	n, err := s.inner.Lookup(ctx, r)
 	if err != nil || n == 0 {
 		return n, err

@@ -11,6 +11,10 @@ type Request struct {
 	Tokens []int32 // the whole prompt
 	Salt   string  // isolates: equal tokens under different salts never share
 
+	// Computed is how many leading tokens the engine has already, in its own
+	// cache: where a lookup finds no more that can be used, no Load follows.
+	Computed int
+
 	// What the client asked of the cache for this request alone. The engine
 	// obeys: a store sees neither a Lookup nor a Load of a request that skips
 	// loading, and no Store of one that skips saving.
