@@ -127,7 +127,14 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 	if s.ContextLen == 0 && stack.Engine == recipe.Process { // a context costs memory and start-up time
 		model.Context = min(model.Context, 4096)
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs}, model
+	daser := ""
+	if s.DaseR != "" {
+		var err error
+		if daser, err = recipe.FindDaseR(s.DaseR); err != nil {
+			wrong("daser", s.DaseR, "%w", err)
+		}
+	}
+	return recipe.Deployment{Engine: s.Engine, Model: model, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs}, model
 }
 
 // realModel is the model of engines that are not the miniature one. In containers

@@ -39,6 +39,7 @@ type Endpoints struct {
 	Shared         bool         // others may use it: nothing is emptied, and hits have no lower bound
 	Blind          bool         // its counters cannot be read
 	Closes         bool         // the engine closes a connection after each answer, without saying so
+	Socket         string       // of DaseR's IPC, where it can be reached
 	SlotDir        string       // where an engine that saves its slots to files keeps them; empty: it does not
 	Died           func() error // the first service that ended by itself; nil: nobody watches
 	Close          func(context.Context) error
@@ -132,6 +133,10 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 			server.Own = s.ownCache(env.BlockSize, client, l)
 		}
 		server.Probes = append(server.Probes, withStatus(cache.backend, probe.New(backendProbe, cmp.Or(e.BackendMetrics, e.Backend+"/metrics"), admin)))
+		if d, ok := cache.backend.(daser); ok {
+			d.socket = e.Socket
+			cache.backend = d
+		}
 		server.BlockSize = append(server.BlockSize, row.BlockSizeReader{Server: s.name + " backend", Read: cache.backend.blockSize})
 	}
 	if s.coldHow == "files" {

@@ -179,6 +179,10 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 		e.Facts[batchInvariantFact] = batchInvariant(looking, a.Engine, admin)
 	}
 	server := r.assemble(e, env)
+	server.BlockSize = slices.DeleteFunc(server.BlockSize, func(b row.BlockSizeReader) bool {
+		_, err := b.Read(looking)
+		return errors.Is(err, errUntold) // but over a socket of its machine
+	})
 	if server.Saltless = seen.salts != ""; server.Saltless {
 		server.Facts["salts"] = "not used: " + seen.salts
 	}

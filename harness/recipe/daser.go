@@ -27,6 +27,8 @@ type daser struct {
 	base string
 	http *http.Client
 	own  *documents // that this process uploaded; nil: it reuses prefixes
+
+	socket string // of its IPC; empty: out of reach
 }
 
 func newDaser(base string, chunks bool) daser {
@@ -123,9 +125,16 @@ func (d daser) drain(ctx context.Context) error {
 	return nil
 }
 
+// errUntold says that a server does not tell its block size.
+var errUntold = errors.New("GET /health has no block_tokens")
+
 // blockSize is the one that the server runs with. DaseR itself tells
 // it over its IPC only; the miniature one does in its health.
 func (d daser) blockSize(ctx context.Context) (int, error) {
+	if d.socket != "" {
+		config, err := readDaserConfig(ctx, d.socket)
+		return config.BlockTokens, err
+	}
 	var health struct {
 		BlockTokens int `json:"block_tokens"`
 	}
@@ -133,7 +142,7 @@ func (d daser) blockSize(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if health.BlockTokens == 0 {
-		return 0, errors.New("GET /health has no block_tokens")
+		return 0, errUntold
 	}
 	return health.BlockTokens, nil
 }
@@ -236,6 +245,18 @@ func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.U
 		return row.Upload{}, err
 	}
 	return row.Upload{Documents: len(order), Took: time.Since(start)}, nil
+}
+
+// takesTokens says why the server cannot be asked about documents by token ids,
+// which is how the suite knows what was asked: that is the miniature server's own,
+// as the stream of its /infer is.
+func (d daser) takesTokens(ctx context.Context, tokens []int32) error {
+	var stored daserDocument
+	err := d.call(ctx, http.MethodPost, "/documents", map[string]any{"title": "kvproof", "token_ids": tokens}, &stored, http.StatusCreated)
+	if err != nil {
+		return fmt.Errorf("this DaseR takes documents as texts alone, and its /infer tells neither token ids nor when they came; row daser-prefix can be measured: %w", err)
+	}
+	return d.call(ctx, http.MethodDelete, "/documents/"+stored.ID, nil, nil, http.StatusOK)
 }
 
 // documentKey is a document's tokens as a map key.

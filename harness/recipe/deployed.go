@@ -41,6 +41,7 @@ type deployed struct {
 	urls     map[string]string // of the services' HTTP sides
 	metrics  map[string]string
 	argv     map[string]string
+	sockets  map[string]string
 }
 
 func (d *deployed) start(ctx context.Context) (*row.Server, error) {
@@ -54,7 +55,7 @@ func (d *deployed) start(ctx context.Context) (*row.Server, error) {
 	if err := os.CopyFS(filepath.Join(d.dir, "assets"), assets()); err != nil {
 		return nil, fmt.Errorf("writing what the services run: %w", err)
 	}
-	d.metrics, d.argv = make(map[string]string), make(map[string]string)
+	d.metrics, d.argv, d.sockets = make(map[string]string), make(map[string]string), make(map[string]string)
 	for _, s := range d.row.file.Services { // all ports first: a service may need the port of a later one
 		ports, err := launch.FreePorts(len(s.Ports))
 		if err != nil {
@@ -95,6 +96,8 @@ func (d *deployed) process(s ServiceFile, vars variables) (launch.Process, error
 	}
 	p.Ports = vars.ports()
 	switch ready := expand(s.Ready); {
+	case s.IsTrue != "":
+		p.Ready = isTrue(ready, s.IsTrue)
 	case strings.HasPrefix(ready, "http"):
 		p.Ready = launch.HTTP(ready)
 	default:
@@ -107,10 +110,11 @@ func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variabl
 	p, err := d.process(s, vars)
 	url, urlErr := vars.expand(s.URL)
 	metrics, metricsErr := vars.expand(cmp.Or(s.Metrics, url+"/metrics"))
-	if err := errors.Join(err, urlErr, metricsErr); err != nil {
+	socket, socketErr := vars.expand(s.Socket)
+	if err := errors.Join(err, urlErr, metricsErr, socketErr); err != nil {
 		return fmt.Errorf("service %s: %w", s.Name, err)
 	}
-	d.urls[s.Name], d.metrics[s.Name], d.argv[s.Name] = url, metrics, strings.Join(p.Argv, " ")
+	d.urls[s.Name], d.metrics[s.Name], d.sockets[s.Name], d.argv[s.Name] = url, metrics, socket, strings.Join(p.Argv, " ")
 	begin := func(ctx context.Context) (running, error) { return d.launcher.Start(ctx, p) }
 	if d.row.deployment.contained(s) {
 		c, err := d.container(s, p, vars)

@@ -85,6 +85,7 @@ type Deployment struct {
 	Engine   string // one of Engines
 	Model    Model
 	Docker   bool                             // services run in containers where they can; else only those that cannot run otherwise
+	DaseR    string                           // directory of the executables with which DaseR and its vLLM run; empty: nobody named one
 	GPUs     []string                         // of the host, by index, for containers that want them; none: all
 	Strict   bool                             // equal inputs are to give equal bits, whatever the batch
 	Launcher func() (*launch.Launcher, error) // asked for when something is to start
@@ -149,6 +150,9 @@ func (r deployedRow) Missing() string {
 		}
 		if r.deployment.Docker {
 			return fmt.Sprintf("%s of row %s has no image", s.Name, r.name)
+		}
+		if strings.Contains(s.Argv[0], "${daser}") && r.deployment.DaseR == "" {
+			return fmt.Sprintf("%s of row %s is not installed: %s", s.Name, r.name, s.Install)
 		}
 		v, err := r.variables(row.Env{}, "")
 		if err != nil {

@@ -26,7 +26,7 @@ type File struct {
 	Rounding float64       `toml:"rounding"`   // logprobs that are no further apart are equal, in nats
 	Law      string        `toml:"law"`        // of usage
 	Blocks   string        `toml:"block-size"` // where the engine tells it: cache_config_info (the default), none
-	Skip     string        `toml:"skip"`       // how a request skips the cache: cache_prompt; empty: it cannot
+	Skip     string        `toml:"skip"`       // how a request skips the cache: cache_prompt, daser; empty: it cannot
 
 	Model  *ModelFile `toml:"model"` // of an engine that brings its own; nil: that of -model
 	Cold   ColdFile   `toml:"cold"`
@@ -47,14 +47,14 @@ type ModelFile struct {
 
 // A ColdFile says how the cache of a row becomes empty.
 type ColdFile struct {
-	How   string `toml:"how"`   // nothing, fresh, reset, reset-external, files
+	How   string `toml:"how"`   // nothing, fresh, reset, reset-external, files, documents
 	About string `toml:"about"` // for the manifest
 }
 
 // A SettleFile says when what was stored can be read.
 type SettleFile struct {
 	Idle   []string `toml:"idle"`   // gauges of the engine that must be 0
-	Status string   `toml:"status"` // whose status must be quiet as well: lmcache; empty: nobody's
+	Status string   `toml:"status"` // whose status must be quiet as well: lmcache, or daser, which drains; empty: nobody's
 }
 
 // A ServiceFile is one thing to start. With a program, argv, environment and
@@ -63,12 +63,15 @@ type ServiceFile struct {
 	Name    string            `toml:"name"` // engine, or a name of a cache server
 	Program string            `toml:"program"`
 	Argv    []string          `toml:"argv"`
-	Args    []string          `toml:"args"` // after argv
+	Command string            `toml:"command"` // in place of the first of argv
+	Args    []string          `toml:"args"`    // after argv
 	Env     map[string]string `toml:"env"`
 	Ports   []string          `toml:"ports"`   // their names; the first is ${port}
 	URL     string            `toml:"url"`     // base of its HTTP side
 	Metrics string            `toml:"metrics"` // page with its counters; empty: the URL's /metrics
 	Ready   string            `toml:"ready"`   // URL that answers 200, or host:port that accepts
+	IsTrue  string            `toml:"is-true"` // field of that answer that must be true as well
+	Socket  string            `toml:"socket"`  // of DaseR's IPC, over which it tells what it runs with
 	Refusal []string          `toml:"refusal"` // parts of log lines that say it will not come up
 	Timeout duration          `toml:"timeout"`
 	Closes  bool              `toml:"closes-connections"` // after each answer, without saying so
@@ -97,6 +100,7 @@ type WitnessFile struct {
 	Hits      string            `toml:"hits"`
 	Queries   []string          `toml:"queries"` // counters that sum to what was asked
 	Labels    map[string]string `toml:"labels"`  // of the hits
+	Since     string            `toml:"since"`   // gauge: while it is up, a counter that is not there yet is 0
 	BytesEach bool              `toml:"bytes"`   // hits are bytes of KV, not tokens
 	Law       string            `toml:"law"`     // empty: that of usage
 	Asked     string            `toml:"asked"`   // prompt, units, or empty: not known
@@ -173,22 +177,25 @@ func (f File) check() error {
 	}
 	oneOf("reuse", f.Reuse, "none", "prefix", "chunk")
 	oneOf("law", f.Law, lawNames()...)
-	oneOf("cold.how", f.Cold.How, "nothing", "fresh", "reset", "reset-external", "files")
-	oneOf("settle.status", f.Settle.Status, "", "lmcache")
+	oneOf("cold.how", f.Cold.How, "nothing", "fresh", "reset", "reset-external", "files", "documents")
+	oneOf("settle.status", f.Settle.Status, "", "lmcache", "daser")
 	for _, feature := range f.Features {
 		if !slices.Contains(fileFeatures, feature) {
 			wrong("features has %q, want some of %v", feature, fileFeatures)
 		}
 	}
 	has := func(feature row.Feature) bool { return slices.Contains(f.Features, feature) }
-	if has(row.Reset) != (f.Cold.How != "nothing" && f.Cold.How != "fresh") {
+	if has(row.Reset) == slices.Contains([]string{"nothing", "fresh", "documents"}, f.Cold.How) {
 		wrong("the feature reset and cold.how = %q contradict each other: reset is for what is emptied and proved to be", f.Cold.How)
+	}
+	if has(row.Documents) != (f.Cold.How == "documents") || has(row.Documents) && f.Settle.Status != "daser" {
+		wrong("the feature documents goes with cold.how = \"documents\" and settle.status = \"daser\"")
 	}
 	oneOf("block-size", f.Blocks, "", "cache_config_info", "none")
 	if m := f.Model; m != nil && (m.Name == "" || m.Context <= 0 || m.Vocab <= 0 || m.TokenBytes < 0) {
 		wrong("model needs a name, and a positive context and vocab")
 	}
-	oneOf("skip", f.Skip, "", "cache_prompt")
+	oneOf("skip", f.Skip, "", "cache_prompt", "daser")
 	if has(row.SkipReuse) != (f.Skip != "") {
 		wrong("the feature skip-reuse and skip = %q contradict each other", f.Skip)
 	}
@@ -222,4 +229,4 @@ func (f File) check() error {
 }
 
 // fileFeatures are those that a file can give a row.
-var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.StopIDs, row.Unshared}
+var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.StopIDs, row.Unshared, row.Documents, row.Lossy}

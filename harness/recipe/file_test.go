@@ -93,15 +93,16 @@ func TestAFileIsRefusedWithWhatWouldBeRight(t *testing.T) {
 		{"a word spelled wrong", "reuse =", "re-use =", "my.toml: nothing reads re-use"},
 		{"in a table", "how =", "hwo =", "nothing reads cold.hwo"},
 		{"a name that benchstat reads otherwise", `"my-connector"`, `"my-connector-2"`, `row is "my-connector-2", want a name such as`},
-		{"law", `"vllm"`, `"linear"`, `law is "linear", want one of all-but-the-last, file-connector, lmcache, lookup, none, vllm`},
+		{"law", `"vllm"`, `"linear"`, `law is "linear", want one of all-but-the-last, document-lookup, documents, file-connector, lmcache, lookup, none, vllm`},
 		{"feature", `"streaming",`, `"streaming", "magic",`, `features has "magic"`},
 		{"cold", `how = "reset"`, `how = "sudo"`, `cold.how is "sudo"`},
 		{"a reset that is none", `how = "reset"`, `how = "fresh"`, "the feature reset and cold.how = \"fresh\" contradict each other"},
+		{"documents that nothing deletes", `"streaming",`, `"streaming", "documents",`, `the feature documents goes with cold.how = "documents" and settle.status = "daser"`},
 		{"a law without reuse", `"reuse", `, "", "the feature reuse and law = \"vllm\" contradict each other"},
 		{"nothing to start", "argv =", "args =", "service engine needs argv or the image of a container, ports and ready"},
 		{"no engine", `name = "engine"` + "\nargv", `name = "motor"` + "\nargv", "no service is called engine"},
 		{"a witness of nobody", `probe = "engine"`, `probe = "cache"`, `witness engine: probe is "cache", want a service: engine`},
-		{"program", "argv =", "program = \"emacs\"\nargv =", `service engine: unknown program "emacs"; the programs are [llamacpp lmcache vllm]`},
+		{"program", "argv =", "program = \"emacs\"\nargv =", `service engine: unknown program "emacs"; the programs are [daser llamacpp lmcache vllm]`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Contains(t, minimal, c.from)

@@ -27,20 +27,28 @@ func gpuHost(t *testing.T) *enginetest.Engine {
 	require.NoError(t, standin.Write(dir, standin.GPUs(0, 0), ""))
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("KVPROOF_CACHE", t.TempDir())
-	models := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // the answer to everything
-		fmt.Fprint(w, `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
+	models := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // the answer to everything
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusCreated)
+		}
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"m","max_model_len":4096}],"vllm":true,"doc_id":"1"}`)
 	})
 	var servers sync.WaitGroup
 	var mu sync.Mutex
 	var listeners []net.Listener
 	e := &enginetest.Engine{
-		Images: []string{"kvproof/vllm:0.32.0", "kvproof/lmcache:0.5.6"},
+		Images: []string{"kvproof/vllm:0.32.0", "kvproof/lmcache:0.5.6", "kvproof/daser:local"},
 		Run: func(argv []string) (string, int, bool) {
 			return "GPU 0: stand-in (UUID: GPU-1)\n", 0, argv[0] == "nvidia-smi"
 		},
 		Started: func(created map[string]any) error {
 			argv, _ := created["Cmd"].([]any)
 			for i, flag := range argv {
+				if flag == "--socket-path" {
+					answering(t, fmt.Sprint(argv[i+1]), framed(t, map[string]any{"runtime_config": map[string]any{
+						"block_tokens": 128, "model_id": "m", "skip_l2": true, "l1_size_bytes": gibibyte,
+					}}))
+				}
 				if !strings.HasSuffix(fmt.Sprint(flag), "-port") {
 					continue
 				}
@@ -77,7 +85,8 @@ func gpuHost(t *testing.T) *enginetest.Engine {
 func TestEveryGPURowAsksForTheGPU(t *testing.T) {
 	want := map[string][]string{
 		"baseline": {"kvproof/vllm:0.32.0"}, "engine-cache": {"kvproof/vllm:0.32.0"}, "engine-files": {"kvproof/vllm:0.32.0"},
-		"lmcache": {"kvproof/lmcache:0.5.6", "kvproof/vllm:0.32.0"},
+		"lmcache":      {"kvproof/lmcache:0.5.6", "kvproof/vllm:0.32.0"},
+		"daser-prefix": {"kvproof/vllm:0.32.0", "kvproof/daser:local"}, "daser-chunk": {"kvproof/vllm:0.32.0", "kvproof/daser:local"},
 	}
 	names := Deployment{Engine: "vllm"}.names()
 	require.Len(t, want, len(names), "%v", names)

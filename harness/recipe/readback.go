@@ -2,12 +2,14 @@ package recipe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/kvproof/kvproof/fixtures"
 	"github.com/kvproof/kvproof/harness/openai"
 	"github.com/kvproof/kvproof/harness/row"
 )
@@ -37,6 +39,9 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	for _, service := range d.row.file.Services {
 		if service.Name == engineProbe {
 			e.Closes = service.Closes
+		}
+		if service.Socket != "" {
+			e.Socket = d.sockets[service.Name]
 		}
 	}
 	for name, argv := range d.argv {
@@ -72,6 +77,11 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	if d.row.deployment.Strict && d.row.deployment.Docker && d.row.deployment.Engine == "vllm" {
 		e.Facts[batchInvariantFact] = batchInvariant(ctx, e.Engine, &http.Client{Timeout: lookTimeout, Transport: direct})
 	}
+	if e.Socket != "" {
+		if err := d.readDaser(ctx, &e); err != nil {
+			return nil, err
+		}
+	}
 	server := d.row.assemble(e, d.env)
 	server.Restart, server.Keep = d.restart, d.keep
 	return server, nil
@@ -80,4 +90,23 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+// readDaser refuses a DaseR that runs with something else than it was told to, or
+// cannot be asked what the row has to ask. Its block size is a finding like that
+// of other servers.
+func (d *deployed) readDaser(ctx context.Context, e *Endpoints) error {
+	config, err := readDaserConfig(ctx, e.Socket)
+	if err != nil {
+		return err
+	}
+	e.Facts["daser.config"] = fmt.Sprintf("%+v", config)
+	if differs := config.differs(e.Model, cacheGiB(d.env)*gibibyte); differs != "" {
+		return errors.New(differs)
+	}
+	if !d.row.Supports(row.Documents) {
+		return nil
+	}
+	params := fixtures.Params{Requests: 1, BlockSize: d.env.BlockSize, Context: e.Context, Vocab: e.Vocab}
+	return newDaser(e.Backend, true).takesTokens(ctx, fixtures.Sacrificial(params))
 }

@@ -25,6 +25,8 @@ var laws = map[string]func(b int) fixtures.Law{
 	"lookup":           fixtures.LookupLaw,
 	"file-connector":   fixtures.FileConnectorLaw,
 	"all-but-the-last": func(int) fixtures.Law { return fixtures.AllButTheLastLaw() },
+	"documents":        func(int) fixtures.Law { return fixtures.DocumentLaw() },
+	"document-lookup":  func(int) fixtures.Law { return fixtures.DocumentLookupLaw() },
 }
 
 func lawNames() []string { return slices.Sorted(maps.Keys(laws)) }
@@ -42,8 +44,14 @@ func (f File) spec() spec {
 			return witnesses
 		},
 	}
-	if f.Settle.Status == "lmcache" {
+	switch f.Settle.Status {
+	case "lmcache":
 		s.backend = func(url string, client *http.Client) backend { return lmcacheServer{url, client} }
+	case "daser":
+		s.backend = func(url string, _ *http.Client) backend { return newDaser(url, s.Supports(row.Documents)) }
+	}
+	if f.Skip == "daser" {
+		s.skip = daserSkip
 	}
 	return s
 }
@@ -56,6 +64,9 @@ func (w WitnessFile) witness(usage string, b, tokenBytes int) row.Witness {
 	count := probe.Of(w.Hits, w.Labels, w.Queries)
 	if w.BytesEach {
 		count = probe.Per(tokenBytes, count)
+	}
+	if w.Since != "" {
+		count = probe.FromFirstUse(w.Since, count)
 	}
 	from := backendProbe
 	if w.Probe == engineProbe {
@@ -81,13 +92,17 @@ func (s *ServiceFile) inherit() error {
 		return fmt.Errorf("service %s: unknown program %q; the programs are %v", s.Name, s.Program, slices.Sorted(maps.Keys(programs())))
 	}
 	if len(s.Argv) == 0 {
-		s.Argv = p.Argv
+		s.Argv = slices.Clone(p.Argv)
+	}
+	if s.Command != "" && len(s.Argv) > 0 {
+		s.Argv[0] = s.Command
 	}
 	if len(s.Ports) == 0 {
 		s.Ports = p.Ports
 	}
 	s.URL, s.Metrics = cmp.Or(s.URL, p.URL), cmp.Or(s.Metrics, p.Metrics)
 	s.Ready, s.Install = cmp.Or(s.Ready, p.Ready), cmp.Or(s.Install, p.Install)
+	s.IsTrue, s.Socket = cmp.Or(s.IsTrue, p.IsTrue), cmp.Or(s.Socket, p.Socket)
 	s.Closes = s.Closes || p.Closes
 	if s.Container == nil {
 		s.Container = p.Container

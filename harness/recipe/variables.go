@@ -69,6 +69,9 @@ func (v variables) ports() (ports []int) {
 
 const gibibyte = 1 << 30
 
+// cacheGiB is what a cache must hold, in whole GiB.
+func cacheGiB(env row.Env) int64 { return max(1, (env.CacheBytes+gibibyte-1)/gibibyte) }
+
 // variables are those of a run that are known before ports are.
 func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
 	cache, err := host.CacheDir()
@@ -89,13 +92,14 @@ func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
 		"cache":       cache,
 		"assets":      dir + "/assets",
 		"dir":         dir,
+		"daser":       r.deployment.DaseR,
 		"model":       m.Dir,
 		"model.name":  m.Name,
 		"model.gguf":  tiny.GGUF(m.Dir),
 		"blocksize":   strconv.Itoa(env.BlockSize),
 		"concurrency": strconv.Itoa(env.Concurrency),
 		"context":     strconv.Itoa(context),
-		"kv.gib":      strconv.FormatInt(max(1, (env.CacheBytes+gibibyte-1)/gibibyte), 10),
+		"kv.gib":      strconv.FormatInt(cacheGiB(env), 10),
 		"shm":         poolName(dir),
 	}
 	return variables{values: values}, nil
