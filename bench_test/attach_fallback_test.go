@@ -252,3 +252,26 @@ func TestAttachHitCases(t *testing.T) {
 		})
 	}
 }
+
+// TestAttachDaseR: DaseR tells its block size over a socket of its machine alone,
+// which takes nothing from an attached one but that.
+func TestAttachDaseR(t *testing.T) {
+	stack, err := mini.Start(t.Context(), mini.Config{Row: mini.DaserPrefix, BlockSize: 32, Model: model.Nano(), Prefix: []int32{}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stack.Close(context.WithoutCancel(t.Context()))) })
+	target, err := url.Parse(stack.DaserURL())
+	require.NoError(t, err)
+	proxy := wholeBody(httputil.NewSingleHostReverseProxy(target))
+	daser := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/health" {
+			fmt.Fprint(w, `{"status":"ok","vllm":true}`)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(daser.Close)
+	out, code, _ := attach(t, "-attach=engine="+stack.EngineURL()+",daser="+daser.URL, "-backend=daser-prefix")
+	require.Zero(t, code, out)
+	require.Regexp(t, `daser-prefix .* 96\.0 .* identical +observed +shared-server`, out)
+	require.NotContains(t, out, "settle-unseen", "it drains")
+}
