@@ -98,6 +98,8 @@ func TestRefused(t *testing.T) {
 		{"unknown stack", []string{"-stack=cloud"}, []string{"-stack=cloud", "unknown stack"}},
 		{"stack that there is not", []string{"-stack=engine=mini,lmcache=docker"}, []string{"-stack=engine=mini,lmcache=docker", "by process"}},
 		{"real engine with the built-in model", []string{"-stack=docker", "-model=mini"}, []string{"-model=mini", "want tiny, or a directory"}},
+		{"image of no container", []string{"-image=mine:1"}, []string{"-image=mine:1", "add -stack=docker"}},
+		{"image of unknown service", []string{"-stack=docker", "-model=tiny", "-image=disk=mine:1"}, []string{"-image=disk=mine:1", "daser, engine, lmcache"}},
 		{"stack of unknown service", []string{"-stack=disk=mini"}, []string{"unknown service"}},
 		{"unknown model", []string{"-model=gpt"}, []string{"-model=gpt", "mini and nano"}},
 		{"missing trace", []string{"-workload=trace", "-data=" + filepath.Join(dir, "none")}, []string{"-data=" + filepath.Join(dir, "none"), "no such file"}},

@@ -49,18 +49,20 @@ func TestContainer(t *testing.T) {
 	contained = strings.Replace(contained, "\n[[witness]]", "\n"+table+"\n[[witness]]", 1)
 	for _, c := range []struct {
 		name, from, to string
+		args           []string
 		code           int
 		want           string
 	}{
-		{"as it is", "", "", 0, "stand-in    unique"},
-		{"that dies at its start", `"-row=lmcache",`, `"-row=nonsense",`, 1, "engine ended: exit status 2"},
-		{"without its image", image, "kvproof/no-such", 0, "image kvproof/no-such: no such image; make images builds it"},
+		{"as it is", "", "", nil, 0, "stand-in    unique"},
+		{"that dies at its start", `"-row=lmcache",`, `"-row=nonsense",`, nil, 1, "engine ended: exit status 2"},
+		{"without its image", image, "kvproof/no-such", nil, 0, "image kvproof/no-such: no such image; make images builds it"},
+		{"with another image", image, "kvproof/no-such", []string{"-stack=docker", "-image=" + image}, 0, "stand-in    unique"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Contains(t, contained, c.from)
 			file := filepath.Join(t.TempDir(), "stand-in.toml")
 			require.NoError(t, os.WriteFile(file, []byte(strings.Replace(contained, c.from, c.to, 1)), 0o600))
-			out, code := runRowFile(t, dir, "-rowfile="+file)
+			out, code := runRowFile(t, dir, append(c.args, "-rowfile="+file)...)
 			require.Equal(t, c.code, code, out)
 			require.Contains(t, out, c.want)
 			left, err := exec.Command("docker", "ps", "-aq", "--filter", "ancestor="+image).CombinedOutput()

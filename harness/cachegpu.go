@@ -2,7 +2,6 @@ package harness
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/kvproof/kvproof/cuda"
@@ -40,7 +39,7 @@ func (s *session) cachePlace(tb testing.TB) cachePlace {
 		tb.Fatal(err)
 	}
 	if stack := s.cacheStack(); stack != "process" {
-		tb.Fatal(fmt.Errorf("-stack=%s: the cache server must be another process than the one whose device memory it opens; use -stack=engine=mini,lmcache=process", s.settings.Stack))
+		Missing(tb, "-stack=%s: the cache server must be a process of this host, other than the one whose device memory it opens: -stack=engine=mini,lmcache=process.", s.settings.Stack)
 	}
 	return cachePlace{driver: driver, transfers: []lmcmp.Transfer{lmcmp.LMCacheDriven}}
 }

@@ -38,6 +38,7 @@ type Settings struct {
 	Nonce       string
 	Model       string
 	GPU         string
+	Image       string
 	Data        string
 	Subsets     string
 	Chat        string
@@ -98,6 +99,7 @@ func Register(flags *flag.FlagSet, stack, engine string) *Settings {
 	own.StringVar(&s.Model, "model", "mini", "mini, or the much smaller nano, of the miniature engine; of others tiny (written by the suite), or a directory")
 	own.StringVar(&s.DaseR, "daser", "", "virtual environment in which vLLM and a checkout of DaseR are installed, or a checkout with one as .venv or venv, for rows with DaseR by process")
 	own.StringVar(&s.GPU, "gpu", gpu.Auto, "GPU of all rows of engines that are not the miniature one: auto (the largest, and of equal ones the freest), current (as CUDA_VISIBLE_DEVICES says), or an index in the order of PCI bus ids, as in nvidia-smi")
+	own.StringVar(&s.Image, "image", "", "image of the engine's container in place of the row's, or a comma list of service=image, under -stack=docker")
 	own.StringVar(&s.Data, "data", "", "file of the workload that reads one (trace, text, imdb, longbench, sharegpt, custom, token-ids); empty: what ships for trace and text")
 	own.StringVar(&s.Subsets, "subsets", "", "files of a -data directory to take, a comma list without .jsonl, for -workload=longbench; empty: all")
 	own.StringVar(&s.Chat, "chat", "auto", "put text through the model's chat template: on, off, or auto (all but sharegpt)")

@@ -82,6 +82,9 @@ func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []re
 
 // deploy says who makes the rows of a stack, and of which model.
 func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.File, wrong func(flag string, value any, format string, args ...any)) (recipe.Builder, recipe.Model) {
+	if s.Image != "" && stack.Engine != recipe.Docker {
+		wrong("image", s.Image, "it is of a container; add -stack=docker")
+	}
 	switch stack.Engine {
 	case recipe.InProcess:
 		if s.Keep {
@@ -117,6 +120,7 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 	default:
 		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini, process or docker, or -attach", stack.Engine)
 	}
+	images := s.images(files, wrong)
 	if !slices.Contains(recipe.Engines(), s.Engine) {
 		wrong("engine", s.Engine, "the engines are %s", strings.Join(recipe.Engines(), ", "))
 	}
@@ -134,7 +138,32 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 			wrong("daser", s.DaseR, "%w", err)
 		}
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs}, model
+	return recipe.Deployment{Engine: s.Engine, Model: model, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs, Images: images}, model
+}
+
+// images are those of -image, by service.
+func (s *Settings) images(files []recipe.File, wrong func(flag string, value any, format string, args ...any)) map[string]string {
+	if s.Image == "" {
+		return nil
+	}
+	services := []string{"engine", "lmcache", "daser"}
+	for _, f := range files {
+		for _, service := range f.Services {
+			services = append(services, service.Name)
+		}
+	}
+	images := make(map[string]string)
+	for part := range strings.SplitSeq(s.Image, ",") {
+		service, image, named := strings.Cut(strings.TrimSpace(part), "=")
+		if !named {
+			service, image = "engine", service
+		}
+		if !slices.Contains(services, service) || image == "" || images[service] != "" {
+			wrong("image", s.Image, "want an image, or a list of service=image with each of the services once: %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(services))), ", "))
+		}
+		images[service] = image
+	}
+	return images
 }
 
 // realModel is the model of engines that are not the miniature one. In containers

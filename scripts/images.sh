@@ -10,7 +10,11 @@ cd "$(dirname "$0")/.."
 vllm=0.32.0
 lmcache=0.5.6
 
-daser=${DASER:-$(mktemp -d)} # an empty one: the image goes without
+daser=${DASER:-}
+if [[ -z $daser ]]; then # an empty one: the image goes without
+  daser=$(mktemp -d)
+  trap 'rmdir "$daser"' EXIT
+fi
 [[ -z ${DASER:-} || -f $DASER/pyproject.toml ]] || {
   printf 'scripts/images.sh: DASER=%s is no checkout of DaseR: it has no pyproject.toml\n' "$DASER" >&2
   exit 2

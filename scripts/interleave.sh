@@ -4,7 +4,10 @@
 #
 #   scripts/interleave.sh COMMIT                       # this checkout against a commit
 #   BASE_ROWFILE=a.toml HEAD_ROWFILE=b.toml scripts/interleave.sh
+#   BASE_IMAGE=mine:1 HEAD_IMAGE=mine:2 scripts/interleave.sh   # of the engine's container
 #
+#   ROWFILE the row whose engine runs in those images (a built-in one: ARGS=-backend=…)
+#   TAGS    build tags, e.g. gpu   (none)
 #   COUNT   samples of each side   (6)
 #   ARGS    more flags of the suite, e.g. '-blocksize=64 -requests=8'
 #
@@ -22,6 +25,12 @@ if [[ -n ${HEAD_ROWFILE:-} ]]; then
     go -C bench_test test -run '^$' -bench . -rowfile="$2" "${more[@]}" >>"$root/results/$1.txt"
   }
   base=$BASE_ROWFILE head=$HEAD_ROWFILE
+elif [[ -n ${HEAD_IMAGE:-} ]]; then
+  one() { # of an image
+    go -C bench_test test -tags="${TAGS:-}" -run '^$' -bench 'Serve$' -stack=docker -image="$2" ${ROWFILE:+-rowfile="$ROWFILE"} "${more[@]}" >>"$root/results/$1.txt"
+  }
+  base=${BASE_IMAGE:?say which image is the older side} head=$HEAD_IMAGE
+  docker image inspect "$base" "$head" >/dev/null # nothing is pulled while a run waits
 else
   commit=${1:?usage: scripts/interleave.sh COMMIT}
   checkout=$(mktemp -d)

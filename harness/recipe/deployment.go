@@ -87,6 +87,7 @@ type Deployment struct {
 	Docker   bool                             // services run in containers where they can; else only those that cannot run otherwise
 	DaseR    string                           // directory of the executables with which DaseR and its vLLM run; empty: nobody named one
 	GPUs     []string                         // of the host, by index, for containers that want them; none: all
+	Images   map[string]string                // of containers, by service, in place of those of the rows
 	Strict   bool                             // equal inputs are to give equal bits, whatever the batch
 	Launcher func() (*launch.Launcher, error) // asked for when something is to start
 }
@@ -114,6 +115,14 @@ func (d Deployment) build(name string) (row.Row, error) {
 // exact is so on a CPU with its threads pinned: on a GPU the bits of an output depend
 // on what else is in the batch, unless that is asked for.
 func (d Deployment) Row(f File) row.Row {
+	f.Services = slices.Clone(f.Services)
+	for i, s := range f.Services {
+		if image := d.Images[s.Name]; image != "" && s.Container != nil {
+			c := *s.Container
+			c.Image = image
+			f.Services[i].Container = &c
+		}
+	}
 	r := deployedRow{spec: f.spec(), file: f, deployment: d}
 	if slices.ContainsFunc(f.Services, d.onGPU) {
 		r.exact = r.exact && d.Strict
