@@ -26,7 +26,7 @@ import (
 // describes tensors in another way and does not know operations by name, and of
 // the older ones those that somebody has installed.
 func lmcacheReleases() []string {
-	releases := []string{recipe.LMCacheRelease, "0.5.5"}
+	releases := []string{recipe.LMCacheRelease(), "0.5.5"}
 	for _, older := range []string{"0.5.4", "0.5.2", "0.4.7"} {
 		if _, err := recipe.FindLMCache(older); err == nil {
 			releases = append(releases, older)

@@ -1,6 +1,6 @@
 # vLLM on a GPU with LMCache's connector, and DaseR's where a checkout is given as
 # the build context "daser". Built by scripts/images.sh; the versions are those of
-# harness/recipe/files/programs.toml.
+# harness/recipe/files/versions.toml.
 ARG VLLM=0.32.0
 FROM vllm/vllm-openai:v${VLLM}
 ARG LMCACHE=0.5.6

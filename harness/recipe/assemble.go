@@ -30,17 +30,19 @@ type Endpoints struct {
 	Weights    func(context.Context) error              // gives the engine other weights, where it can
 	KVCheck    row.KVCheck                              // where the stack lets delivered KV be looked at
 
-	Metrics        string       // page with the engine's counters; empty: the engine's /metrics
-	BackendMetrics string       // … and the cache server's
-	Blockless      bool         // the engine has no blocks, so it cannot tell their size
-	Replicas       []string     // pages of counters of an engine of several servers; none: Metrics
-	APIKey         string       // sent to the engine
-	Header         http.Header  // … with every request
-	Shared         bool         // others may use it: nothing is emptied, and hits have no lower bound
-	Blind          bool         // its counters cannot be read
-	Closes         bool         // the engine closes a connection after each answer, without saying so
-	Socket         string       // of DaseR's IPC, where it can be reached
-	SlotDir        string       // where an engine that saves its slots to files keeps them; empty: it does not
+	Metrics        string      // page with the engine's counters; empty: the engine's /metrics
+	BackendMetrics string      // … and the cache server's
+	Blockless      bool        // the engine has no blocks, so it cannot tell their size
+	Replicas       []string    // pages of counters of an engine of several servers; none: Metrics
+	APIKey         string      // sent to the engine
+	Header         http.Header // … with every request
+	Shared         bool        // others may use it: nothing is emptied, and hits have no lower bound
+	Blind          bool        // its counters cannot be read
+	Closes         bool        // the engine closes a connection after each answer, without saying so
+	Socket         string      // of DaseR's IPC, where it can be reached
+	SlotDir        string      // where an engine that saves its slots to files keeps them; empty: it does not
+	without        []string    // witnesses that servers of their versions cannot have
+	rename         map[string]string
 	Died           func() error // the first service that ended by itself; nil: nobody watches
 	Close          func(context.Context) error
 }
@@ -94,6 +96,9 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		pages = []string{cmp.Or(e.Metrics, e.Engine+"/metrics")}
 	}
 	engine := newReplicas(engineProbe, pages, admin)
+	if len(e.rename) > 0 {
+		engine = renamed{engine, e.rename}
+	}
 	facts := map[string]string{"reuse_mode": s.reuse, "cold": s.cold}
 	maps.Copy(facts, e.Facts)
 
@@ -108,9 +113,10 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),
 		Exact: s.exact, Rounding: s.rounding, SkipStores: s.skipPrompt, Died: e.Died, Shared: e.Shared,
 	}
+	optional(server.Witnesses, func(w row.Witness) bool { return slices.Contains(e.without, w.Name) })
 	if e.Blind {
 		server.Probes = nil
-		optional(server.Witnesses, engineProbe)
+		optional(server.Witnesses, func(w row.Witness) bool { return w.Probe == engineProbe })
 	}
 	if !e.Blockless {
 		server.BlockSize = []row.BlockSizeReader{{Server: "engine", Read: readBlockSize(engine)}}
@@ -125,7 +131,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	if s.backend != nil && e.Backend == "" { // of an attached server, whose cache is out of reach
 		s.backend = nil
 		server.Readable = newSacrifice(client, e, env).wait
-		optional(server.Witnesses, backendProbe)
+		optional(server.Witnesses, func(w row.Witness) bool { return w.Probe == backendProbe })
 	}
 	if s.backend != nil {
 		cache.backend = s.backend(e.Backend, admin)
@@ -175,11 +181,11 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	return server
 }
 
-// optional says that the witnesses of a probe cannot exist here: without them
-// numbers are observed.
-func optional(witnesses []row.Witness, probe string) {
+// optional says that some witnesses cannot exist here: without them numbers are
+// observed.
+func optional(witnesses []row.Witness, some func(row.Witness) bool) {
 	for i := range witnesses {
-		witnesses[i].Required = witnesses[i].Required && witnesses[i].Probe != probe
+		witnesses[i].Required = witnesses[i].Required && !some(witnesses[i])
 	}
 }
 

@@ -178,6 +178,7 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 	if a.Strict && a.Family == "vllm" {
 		e.Facts[batchInvariantFact] = batchInvariant(looking, a.Engine, admin)
 	}
+	e.versioned(looking, a.Family == "vllm", r.name == "lmcache", admin)
 	server := r.assemble(e, env)
 	server.BlockSize = slices.DeleteFunc(server.BlockSize, func(b row.BlockSizeReader) bool {
 		_, err := b.Read(looking)

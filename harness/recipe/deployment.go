@@ -29,6 +29,11 @@ var programs = sync.OnceValue(func() map[string]ServiceFile {
 	if err == nil {
 		var all map[string]ServiceFile
 		if err = decodeTOML("programs.toml", string(text), &all); err == nil {
+			for name, p := range all {
+				if p.Container != nil {
+					p.Container.Image = known().Images[name]
+				}
+			}
 			return all
 		}
 	}

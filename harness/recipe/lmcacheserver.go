@@ -19,9 +19,6 @@ import (
 	"github.com/kvproof/kvproof/harness/lmcmp"
 )
 
-// LMCacheRelease is the release that `make setup-lmcache` installs.
-const LMCacheRelease = "0.5.6"
-
 // An LMCacheServer is LMCache's multiprocess server, started by itself as a
 // process on this machine.
 type LMCacheServer struct {
@@ -46,12 +43,12 @@ func FindLMCache(release string) (string, error) {
 		return "", fmt.Errorf("looking for LMCache: %w", err)
 	}
 	name, how := "lmcache", "make setup-lmcache"
-	if release != "" && release != LMCacheRelease {
+	if release != "" && release != LMCacheRelease() {
 		name, how = "lmcache-"+release, "LMCACHE_VERSION="+release+" scripts/lmcache.sh"
 	}
 	path := filepath.Join(cache, "lmcache", "bin", name)
 	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
-		return "", fmt.Errorf("LMCache %s is %w; `%s` installs it", cmp.Or(release, LMCacheRelease), ErrNotInstalled, how)
+		return "", fmt.Errorf("LMCache %s is %w; `%s` installs it", cmp.Or(release, LMCacheRelease()), ErrNotInstalled, how)
 	}
 	return path, nil
 }

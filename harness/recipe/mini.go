@@ -126,7 +126,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		endpoints.KVCheck = miniKVCheck{check}
 	}
 	if cache != nil {
-		maps.Copy(endpoints.Facts, map[string]string{"lmcache": "process", "lmcache-version": LMCacheRelease, "lmcache-pool": cache.Pool()})
+		maps.Copy(endpoints.Facts, map[string]string{"lmcache": "process", "lmcache-version": LMCacheRelease(), "lmcache-pool": cache.Pool()})
 		endpoints.Died = cache.Err
 		endpoints.Close = func(ctx context.Context) error { return errors.Join(stack.Close(ctx), cache.Stop(ctx)) }
 	}

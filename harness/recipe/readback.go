@@ -36,9 +36,10 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 		}
 		e.TokenBytes = int(tokenBytes)
 	}
+	vllm := false
 	for _, service := range d.row.file.Services {
 		if service.Name == engineProbe {
-			e.Closes = service.Closes
+			e.Closes, vllm = service.Closes, service.Program == "vllm"
 		}
 		if service.Socket != "" {
 			e.Socket = d.sockets[service.Name]
@@ -77,6 +78,7 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	if d.row.deployment.Strict && d.row.deployment.Docker && d.row.deployment.Engine == "vllm" {
 		e.Facts[batchInvariantFact] = batchInvariant(ctx, e.Engine, &http.Client{Timeout: lookTimeout, Transport: direct})
 	}
+	e.versioned(ctx, vllm, d.row.file.Settle.Status == "lmcache", &http.Client{Timeout: adminTimeout, Transport: direct})
 	if e.Socket != "" {
 		if err := d.readDaser(ctx, &e); err != nil {
 			return nil, err
