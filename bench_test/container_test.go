@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,6 +71,30 @@ func TestContainer(t *testing.T) {
 			require.Empty(t, string(left), "no container survives")
 		})
 	}
+	t.Run("kept", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "stand-in.toml")
+		require.NoError(t, os.WriteFile(file, []byte(contained), 0o600))
+		keeps(t, dir, file)
+	})
+}
+
+// keeps leaves the row up and reaches it by the line that was printed; a run that
+// sweeps what others have left leaves it, and it ends as that line says.
+func keeps(t *testing.T, dir, file string) {
+	t.Helper()
+	out, code := runRowFile(t, dir, "-rowfile="+file, "-keep")
+	require.Zero(t, code, out)
+	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (docker rm -f \w+)\n`).FindStringSubmatch(out)
+	require.NotNil(t, line, out)
+	t.Cleanup(func() {
+		out, err := exec.Command("sh", "-c", line[2]).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+	out, code = runRowFile(t, dir, "-rowfile="+file)
+	require.Zero(t, code, out)
+	out, code = runRowFile(t, dir, "-attach=engine="+line[1], "-backend=lmcache")
+	require.Zero(t, code, out)
+	require.Regexp(t, `lmcache +unique .* observed +shared-server`, out)
 }
 
 // archive is a tar of one file.

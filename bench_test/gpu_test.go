@@ -73,16 +73,21 @@ func TestGPURefused(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, standin.Write(dir, standin.GPUs(100, 4), ""))
 	dir += string(os.PathListSeparator) + os.Getenv("PATH")
-	for _, c := range []struct{ path, stack, value, want string }{
-		{dir, "process", "2", `-gpu=2: there is no GPU "2"; nvidia-smi sees 0, 1`},
-		{dir, "process", "best", "-gpu=best: want auto, current, or the index of a GPU"},
-		{dir, "docker", "2", `-gpu=2: there is no GPU "2"`},
-		{dir, "mini", "0", "-gpu=0: nothing of -stack=mini runs on a GPU"},
-		{t.TempDir(), "process", "0", "-gpu=0: nvidia-smi, which comes with NVIDIA's driver, is not on the PATH"},
+	for _, c := range []struct {
+		path, stack, value string
+		args               []string
+		want               string
+	}{
+		{dir, "process", "2", nil, `-gpu=2: there is no GPU "2"; nvidia-smi sees 0, 1`},
+		{dir, "process", "best", nil, "-gpu=best: want auto, current, or the index of a GPU"},
+		{dir, "docker", "2", nil, `-gpu=2: there is no GPU "2"`},
+		{dir, "docker", "1", []string{"-keep", "-backend=baseline,lmcache"}, "-keep=true: a GPU has room for one engine: name the row to keep, e.g. -backend=baseline"},
+		{dir, "mini", "0", nil, "-gpu=0: nothing of -stack=mini runs on a GPU"},
+		{t.TempDir(), "process", "0", nil, "-gpu=0: nvidia-smi, which comes with NVIDIA's driver, is not on the PATH"},
 	} {
 		t.Run(fmt.Sprintf("%s on %s", c.value, c.stack), func(t *testing.T) {
 			results := filepath.Join(t.TempDir(), "results")
-			cmd := suite(t.Context(), "-stack="+c.stack, "-model=tiny", "-gpu="+c.value, "-results="+results)
+			cmd := suite(t.Context(), append([]string{"-stack=" + c.stack, "-model=tiny", "-gpu=" + c.value, "-results=" + results}, c.args...)...)
 			if c.stack == "mini" {
 				cmd.Args = append(cmd.Args, "-model=mini")
 			}

@@ -58,11 +58,13 @@ func (s *session) closeLives() error {
 		if l.server == nil {
 			continue
 		}
-		if s.settings.Keep && l.server.Keep != nil {
-			attach, err := l.server.Keep()
+		if s.settings.Keep && l.server.Keep != nil && s.isSelected(l.row) {
+			kept, err := l.server.Keep()
 			errs = append(errs, err)
-			fmt.Printf("# kept: row %s: -attach %s -backend=%s -blocksize=%d -allowreset; kvproof doctor says how to end it\n",
-				l.row, attach, l.row, s.settings.BlockSize)
+			if err == nil {
+				fmt.Printf("# kept: row %s: -attach %s -backend=%s -blocksize=%d -allowreset; to end it: %s\n",
+					l.row, kept.Attach, l.row, s.settings.BlockSize, kept.End)
+			}
 		}
 		if err := l.server.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing row %s: %w", l.row, err))
@@ -73,6 +75,12 @@ func (s *session) closeLives() error {
 		errs = append(errs, os.RemoveAll(s.scratch))
 	}
 	return errors.Join(append(errs, services.close(ctx))...)
+}
+
+// isSelected says whether a row is one of the run's, and not there for the controls
+// alone.
+func (s *session) isSelected(name string) bool {
+	return slices.ContainsFunc(s.selection.rows, func(r row.Row) bool { return r.Name() == name })
 }
 
 // logs is the directory of the services' logs: beside the artifacts, and of one

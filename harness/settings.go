@@ -81,6 +81,9 @@ func (s *Settings) resolve() (selection, error) {
 			wrong("model", s.Model, "%w", err)
 		}
 	}
+	if s.Keep && sel.gpu.Made && stack.Engine == recipe.Docker && len(sel.rows) > 1 {
+		wrong("keep", s.Keep, "a GPU has room for one engine: name the row to keep, e.g. -backend=%s", sel.rows[0].Name())
+	}
 	if s.Require && len(sel.missing) > 0 {
 		wrong("require", true, "rows %s of -backend=%s are not built in this version; name the rows to run", strings.Join(sel.missing, ", "), s.Backend)
 	}

@@ -112,9 +112,6 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 		if stack.LMCache != recipe.Docker || stack.DaseR != recipe.Docker {
 			wrong("stack", s.Stack, "an engine in a container needs its cache server in one, too")
 		}
-		if s.Keep {
-			wrong("keep", s.Keep, "containers end with their run in this version")
-		}
 	case recipe.Attach:
 		return s.attached(wrong)
 	default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -51,7 +50,7 @@ func runDoctor(ctx context.Context, args []string, out, errs io.Writer) int {
 			say(out, "       %s: %s\n", l.what, l.command)
 		}
 	}
-	return kept(out, errs)
+	return kept(ctx, out, errs)
 }
 
 // rungs are all steps, the cheapest first.
@@ -123,7 +122,7 @@ func gpu() (missing []lack) {
 }
 
 // kept lists services that a run left up, on purpose or because it was killed.
-func kept(out, errs io.Writer) int {
+func kept(ctx context.Context, out, errs io.Writer) int {
 	dir, err := launch.DefaultDir()
 	if err != nil {
 		say(errs, "kvproof doctor: %v\n", err)
@@ -137,9 +136,17 @@ func kept(out, errs io.Writer) int {
 	for _, r := range records {
 		what := "of a run that still goes on, or swept by the next one"
 		if r.Kept {
-			what = fmt.Sprintf("kept by -keep; to end it: kill -- -%d", r.PID)
+			what = "kept by -keep; to end it: " + r.End()
 		}
 		say(out, "up   %s, process %d, since %s: %s\n", r.Name, r.PID, r.Started.Format(time.DateTime), what)
+	}
+	containers, err := launch.KeptContainers(ctx, dir)
+	if err != nil {
+		say(errs, "kvproof doctor: %v\n", err)
+		return exitFailed
+	}
+	for _, k := range containers {
+		say(out, "up   %s, in a container of %s, since %s: kept by -keep; to end it: %s\n", k.Name, k.Image, k.Since.Format(time.DateTime), k.End())
 	}
 	return exitOK
 }

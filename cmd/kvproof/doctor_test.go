@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/launch"
+	"github.com/kvproof/kvproof/harness/launch/enginetest"
 )
 
 // doctor runs the command on a machine of the test's own making.
@@ -56,4 +59,26 @@ func TestDoctor(t *testing.T) {
 	for _, want := range []string{"yes  the miniature stack", "yes  llama.cpp", "yes  vLLM on the CPU (-tags vllm)", "no   vLLM on the CPU with LMCache", "yes  containers\n"} {
 		require.Contains(t, some, want)
 	}
+}
+
+// What was kept is listed with how to end it, until it is gone.
+func TestDoctorListsKeptContainers(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("KVPROOF_CACHE", cache)
+	e := &enginetest.Engine{Images: []string{"mine:1"}, Answers: make(map[string]http.HandlerFunc)}
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	stop, err := e.Listen(socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	l, err := launch.New("")
+	require.NoError(t, err)
+	s, err := l.StartContainer(t.Context(), launch.Container{Name: "engine", Image: "mine:1", Log: filepath.Join(cache, "log")})
+	require.NoError(t, err)
+	require.NoError(t, s.Keep())
+	require.NoError(t, l.Close(t.Context()))
+	require.Regexp(t, `up   engine, in a container of mine:1, since .*: kept by -keep; to end it: docker rm -f c1\n`, doctor(t))
+
+	e.Answers["GET /containers/c1/json"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+	require.NotContains(t, doctor(t), "mine:1")
 }

@@ -118,7 +118,7 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 		return nil, errors.Join(fmt.Errorf("creating it: %w", err), log.Close())
 	}
 	s := &ContainerService{
-		Name: c.Name, ID: created.ID, client: client, launcher: l, log: log, path: c.Log, begin: begin,
+		Name: c.Name, ID: created.ID, image: c.Image, client: client, launcher: l, log: log, path: c.Log, begin: begin,
 		grace: cmp.Or(c.Grace, DefaultGrace), exited: make(chan struct{}),
 	}
 	if err := errors.Join(l.addContainer(s), explainStart(client.StartContainerWithContext(s.ID, nil, ctx))); err != nil {
@@ -135,6 +135,7 @@ func (l *Launcher) create(ctx context.Context, c Container) (*ContainerService, 
 type ContainerService struct {
 	Name, ID string
 
+	image    string
 	client   *docker.Client
 	launcher *Launcher
 	log      *os.File
@@ -231,7 +232,7 @@ func (l *Launcher) sweepContainers(client *docker.Client) error {
 	}
 	var errs []error
 	for _, container := range list {
-		if !abandoned(container.Labels, container.State) {
+		if !abandoned(container.ID, container.Labels, container.State) {
 			continue
 		}
 		err := client.RemoveContainer(docker.RemoveContainerOptions{ID: container.ID, Force: true, RemoveVolumes: true})

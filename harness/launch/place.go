@@ -52,8 +52,8 @@ func placeOf(lock string) place {
 func (p place) String() string { return strings.Join([]string{p.host, p.boot, p.view, p.dir}, " ") }
 
 // abandoned says whether a container is one of this host's that no run owns any
-// more. What cannot be told is somebody's.
-func abandoned(labels map[string]string, state string) bool {
+// more, and that was not kept on purpose. What cannot be told is somebody's.
+func abandoned(id string, labels map[string]string, state string) bool {
 	fields := strings.Split(labels[placeLabel], " ")
 	if len(fields) != 4 {
 		return false
@@ -66,7 +66,8 @@ func abandoned(labels map[string]string, state string) bool {
 	case theirs.boot != mine.boot: // an earlier start of this host, or another one of its name
 		return state == "exited" || state == "dead" // of no use to either
 	case theirs.view == mine.view, mine.dir != "" && theirs.dir == mine.dir:
-		return !alive(lock)
+		_, err := os.Stat(keptPath(filepath.Dir(lock), id))
+		return err != nil && !alive(lock)
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -59,4 +60,42 @@ func TestContainersOfOthersStay(t *testing.T) {
 	for _, request := range kept {
 		require.NotContains(t, f.Asked(), request)
 	}
+}
+
+// What was kept stays: for its own run, and for those that sweep after it, until a
+// person has ended it.
+func TestKeepContainer(t *testing.T) {
+	f, dir := fakeEngine(t), t.TempDir()
+	l, err := New(dir)
+	require.NoError(t, err)
+	s, err := l.StartContainer(t.Context(), Container{Name: "engine", Image: "kvproof/vllm:1", Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	require.NoError(t, s.Keep())
+	require.Equal(t, "docker rm -f c1", s.End())
+	require.NoError(t, l.Close(context.WithoutCancel(t.Context())))
+	require.NotContains(t, f.Asked(), "DELETE /containers/c1")
+
+	list, err := json.Marshal([]map[string]any{{"Id": "c1", "State": "running", "Labels": f.Created()[0]["Labels"]}})
+	require.NoError(t, err)
+	f.Answers["GET /containers/json"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(list) }
+	sweep := func() {
+		next, err := New(dir)
+		require.NoError(t, err)
+		_, err = next.StartContainer(t.Context(), Container{Name: "engine", Image: "no/such:1", Log: filepath.Join(t.TempDir(), "log")})
+		require.ErrorContains(t, err, "no such image")
+		require.NoError(t, next.Close(context.WithoutCancel(t.Context())))
+	}
+	sweep()
+	require.NotContains(t, f.Asked(), "DELETE /containers/c1")
+	kept, err := KeptContainers(t.Context(), dir)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	require.Equal(t, "engine kvproof/vllm:1 docker rm -f c1", kept[0].Name+" "+kept[0].Image+" "+kept[0].End())
+
+	f.Answers["GET /containers/c1/json"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+	kept, err = KeptContainers(t.Context(), dir)
+	require.NoError(t, err)
+	require.Empty(t, kept)
+	sweep()
+	require.Contains(t, f.Asked(), "DELETE /containers/c1", "nothing says any more that it was kept")
 }

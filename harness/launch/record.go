@@ -30,6 +30,9 @@ type Record struct {
 	path string
 }
 
+// End is the command that ends it.
+func (r Record) End() string { return fmt.Sprintf("kill -- -%d", r.PID) }
+
 // markVariable is in the environment of every process that is started, and so
 // in that of its children: with it a group is known again after its leader has
 // died and process ids have been used anew.
@@ -57,12 +60,7 @@ func (r *Record) write() error {
 	return nil
 }
 
-func (r *Record) remove() error {
-	if err := os.Remove(r.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (r *Record) remove() error { return removeIfThere(r.path) }
 
 // Records returns what runs have started below dir and not ended yet, kept
 // services included.

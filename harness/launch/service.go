@@ -110,6 +110,9 @@ func (s *Service) Keep() error {
 	return nil
 }
 
+// End is the command with which a person ends it.
+func (s *Service) End() string { return s.record.End() }
+
 // Kill ends the process and its group at once, as a crash would; its record
 // stays until Stop.
 func (s *Service) Kill() { s.signal(syscall.SIGKILL) }

@@ -20,6 +20,8 @@ import (
 type running interface {
 	Err() error // nil while it runs
 	Stop(context.Context) error
+	Keep() error // leave it up
+	End() string // the command that ends it then
 }
 
 // started is a running service, and how it was started.
@@ -203,25 +205,26 @@ func (d *deployed) died() error {
 	return nil
 }
 
-// keep leaves the services up and returns an -attach value for them.
-func (d *deployed) keep() (string, error) {
+// keep leaves the services up and returns an -attach value for them, and how to end
+// them, the last one first.
+func (d *deployed) keep() (row.Kept, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	attach := "engine=" + d.urls[engineProbe]
+	kept := row.Kept{Attach: "engine=" + d.urls[engineProbe]}
+	var ends []string
 	for _, s := range d.services {
-		process, ok := s.running.(*launch.Service)
-		if !ok {
-			return "", fmt.Errorf("keeping row %s: containers end with their run in this version", d.row.name)
+		if err := s.Keep(); err != nil {
+			return row.Kept{}, err
 		}
-		if err := process.Keep(); err != nil {
-			return "", err
-		}
+		ends = append(ends, s.End())
 		if s.name == "lmcache" || s.name == "daser" {
-			attach += "," + s.name + "=" + d.urls[s.name]
+			kept.Attach += "," + s.name + "=" + d.urls[s.name]
 		}
 	}
+	slices.Reverse(ends)
+	kept.End = strings.Join(ends, "; ")
 	d.kept = true
-	return attach, nil
+	return kept, nil
 }
 
 func (d *deployed) close(ctx context.Context) error {

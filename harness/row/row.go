@@ -91,8 +91,14 @@ type Server struct {
 	Tokenizer  Tokenizer                                        // nil: the engine does not tokenize for others
 	Died       func() error                                     // why a service ended by itself, nil while all run; nil: nobody watches
 	Restart    func(ctx context.Context, service string) error  // kills a service as a crash would and starts it again; nil: it cannot be
-	Keep       func() (attach string, err error)                // leaves the services up when the server closes, and says where they are; nil: it cannot
+	Keep       func() (Kept, error)                             // leaves the services up when the server closes; nil: it cannot
 	Close      func(context.Context) error
+}
+
+// Kept says how to reach services that were left up, and how to end them.
+type Kept struct {
+	Attach string // value of -attach
+	End    string // shell commands
 }
 
 // An OwnCache is the engine's own prefix cache in front of a cache server: the

@@ -130,6 +130,8 @@ func (e *Engine) container(w http.ResponseWriter, r *http.Request, parts []strin
 		what += " " + parts[2]
 	}
 	switch what {
+	case "GET json":
+		say(w, fmt.Sprintf(`{"Id":%q}`, parts[1]))
 	case "POST start":
 		if e.Started != nil {
 			if err := e.Started(created); err != nil {
