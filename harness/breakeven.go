@@ -28,6 +28,8 @@ type BreakEven struct {
 	flush    int
 	samples  *int // measured so far on this server
 	result   breakeven.Result
+
+	tokenBytes int // KV of a token; 0: not known
 }
 
 // A breakEvenLine is what is said of one at the end.
@@ -138,6 +140,7 @@ func (e *BreakEven) Measure(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	e.tokenBytes = server.TokenBytes
 	*e.samples++
 	config := breakeven.Config{
 		Server: server, Params: e.session.selection.params, Lengths: lengths, Repeats: breakEvenRepeats, Sample: *e.samples,
@@ -181,18 +184,18 @@ func (e *BreakEven) Report(b *testing.B) {
 		b.ReportMetric(100*tax, metric.ColdTax)
 	}
 	said := breakEvenLine{name: fmt.Sprintf("%s, %s", e.shared.row.Name(), tierName(e.tier)), result: r}
-	if s.inProcess() {
+	if e.tokenBytes > 0 {
 		var err error
-		if said.roofline, err = measureRoofline(false, int(s.tokenBytes())*e.block); err != nil {
+		if said.roofline, err = s.measureRoofline(e.tokenBytes * e.block); err != nil {
 			b.Fatal(err)
 		}
-		said.predicted = r.Predicted(s.tokenBytes(), said.roofline.bytesPerSecond)
+		said.predicted = r.Predicted(float64(e.tokenBytes), said.roofline.bytesPerSecond)
 		b.ReportMetric(float64(said.predicted), metric.RooflineBreakEven)
 	}
 	s.measured = true
 	s.breakEven = append(s.breakEven, said)
 	if s.artifacts != nil {
-		if err := said.keep(filepath.Join(s.artifacts.Dir, "break-even"), s.tokenBytes()); err != nil {
+		if err := said.keep(filepath.Join(s.artifacts.Dir, "break-even"), float64(e.tokenBytes)); err != nil {
 			b.Fatal(err)
 		}
 	}

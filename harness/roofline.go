@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kvproof/kvproof/cuda"
+	"github.com/kvproof/kvproof/harness/recipe"
 )
 
 // A roofline is the fastest that KV can be moved to where the engine needs it.
@@ -20,15 +21,21 @@ func (r roofline) String() string { return fmt.Sprintf("%s, %.3g GB/s", r.name, 
 const rooflineBytes = 64 << 20
 
 // measureRoofline measures copies of blocks from the host's memory: to the GPU
-// where the engine computes on one, else within that memory.
-func measureRoofline(onGPU bool, blockBytes int) (roofline, error) {
-	if !onGPU {
+// of the run where the engine computes on one, else within that memory.
+func (s *session) measureRoofline(blockBytes int) (roofline, error) {
+	if !s.selection.gpu.Made || s.selection.stack.Engine != recipe.Docker {
 		return hostCopy(blockBytes), nil
 	}
 	driver, err := cuda.Load()
 	if err != nil {
 		return roofline{}, fmt.Errorf("measuring the transfer roofline: %w", err)
 	}
+	return deviceCopy(driver, blockBytes)
+}
+
+// deviceCopy is the median of copies from pinned memory to the first GPU that
+// this process sees, block by block, as an engine's blocks lie.
+func deviceCopy(driver *cuda.Driver, blockBytes int) (roofline, error) {
 	device, err := driver.Open(0)
 	if err != nil {
 		return roofline{}, fmt.Errorf("measuring the transfer roofline: %w", err)
