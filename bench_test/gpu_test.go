@@ -32,7 +32,7 @@ wait
 func TestGPU(t *testing.T) {
 	example, dir := exampleOfTheDocs(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "gpu-engine"), []byte(strings.ReplaceAll(gpuEngine, "DIR", dir)), 0o755))
-	throttled := strings.Replace(standin.GPUs(100, 60000), "0x0000000000000001\n1|", "0x1\n1|", 1)
+	throttled := counting(strings.Replace(standin.GPUs(100, 60000), "0x0000000000000001\n1|", "0x1\n1|", 1))
 	throttled = strings.Replace(throttled, "0x0000000000000001", "0x0000000000000040", 1)
 	for name, table := range map[string]string{"free": standin.GPUs(100, 4), "taken": throttled} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(table), 0o600))
@@ -50,6 +50,7 @@ func TestGPU(t *testing.T) {
 	require.Zero(t, code, out)
 	require.Contains(t, out, "# plan: GPU 1 for all rows (-gpu=auto)")
 	require.Contains(t, out, "# note: GPU 1 (Stand-in H100) is throttled by hw_thermal_slowdown, and was not before")
+	require.Regexp(t, `first +unique .* gpu-throttled`, out)
 	seen, err := os.ReadFile(filepath.Join(dir, "seen"))
 	require.NoError(t, err)
 	require.Equal(t, "PCI_BUS_ID 1\nPCI_BUS_ID 1\n", string(seen))
@@ -66,6 +67,16 @@ func TestGPU(t *testing.T) {
 	require.EqualValues(t, 60000, *manifest.GPU.End[0].MemoryUsed)
 	require.Equal(t, []string{"hw_thermal_slowdown"}, manifest.GPU.End[0].Reasons)
 	require.Len(t, manifest.Notes, 1)
+}
+
+// counting adds the counters of what holds clocks down to a table of GPUs: one that
+// grows, and those that do not.
+func counting(table string) string {
+	head, rows, _ := strings.Cut(table, "\n")
+	for _, name := range []string{"sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"} {
+		head += "|clocks_event_reasons_counters." + name
+	}
+	return head + "\n" + strings.ReplaceAll(rows, "\n", "|grows|0|0|[N/A]|0\n")
 }
 
 // TestGPURefused: a choice that is wrong ends the run before anything starts.

@@ -152,7 +152,9 @@ func (s *session) cellArtifacts(name, workload string) *artifact.Cell {
 func (c *Cell) Cycle(b *testing.B) {
 	b.Helper()
 	b.StopTimer()
+	watched := c.session.watchGPU()
 	result, findings, err := c.cycle(c.session.ctx)
+	watched(&result)
 	c.session.progress.clear()
 	if len(findings) > 0 && c.state.sharing.Died != nil && c.state.sharing.Died() != nil {
 		b.Error(c.state.sharing.Died())

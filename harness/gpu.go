@@ -10,6 +10,8 @@ import (
 	"github.com/kvproof/kvproof/harness/artifact"
 	"github.com/kvproof/kvproof/harness/gpu"
 	"github.com/kvproof/kvproof/harness/recipe"
+	"github.com/kvproof/kvproof/harness/row"
+	"github.com/kvproof/kvproof/harness/run"
 )
 
 // chooseGPU makes the choice of -gpu, once for all rows: of two alike GPUs the
@@ -62,6 +64,25 @@ func (s *session) describeGPUAgain() (throttled []string, err error) {
 	throttled = gpu.Throttling(g.Start, g.End)
 	s.manifest.Notes = append(s.manifest.Notes, throttled...)
 	return throttled, s.artifacts.WriteManifest(s.manifest)
+}
+
+// watchGPU looks at the GPU of the run before a cycle, outside the clock. The
+// function that it returns looks again, and labels a result that was measured while
+// the GPU was held down.
+func (s *session) watchGPU() func(*run.Result) {
+	if s.manifest.GPU == nil {
+		return func(*run.Result) {}
+	}
+	before, err := gpu.Read(s.ctx, s.selection.gpu.IDs)
+	return func(result *run.Result) {
+		if err != nil {
+			return
+		}
+		after, err := gpu.Read(s.ctx, s.selection.gpu.IDs)
+		if err == nil && len(gpu.Throttling(before, after)) > 0 {
+			result.Labels = append(result.Labels, row.GPUThrottled)
+		}
+	}
 }
 
 // giveBackTimeout is how long a driver may take to free the memory of an engine

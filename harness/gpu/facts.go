@@ -146,7 +146,8 @@ func Throttling(before, after []Facts) (sentences []string) {
 			continue
 		}
 		for _, reason := range slices.Sorted(maps.Keys(a.Throttled)) {
-			if us := a.Throttled[reason] - before[i].Throttled[reason]; us > 0 {
+			was, counted := before[i].Throttled[reason]
+			if us := a.Throttled[reason] - was; counted && us > 0 {
 				sentences = append(sentences, fmt.Sprintf("GPU %s (%s) was throttled for %.3g s by %s", a.Index, a.Name, float64(us)/1e6, reason))
 			}
 		}

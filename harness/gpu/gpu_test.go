@@ -159,6 +159,7 @@ func TestThrottling(t *testing.T) {
 		{"began", facts(nil, "gpu_idle"), facts(nil, "hw_thermal_slowdown"), []string{"GPU 1 (H100) is throttled by hw_thermal_slowdown, and was not before"}},
 		{"was there", facts(nil, "sw_power_cap"), facts(nil, "sw_power_cap"), nil},
 		{"counted", facts(us(1_000_000)), facts(us(3_500_000)), []string{"GPU 1 (H100) was throttled for 2.5 s by sw_power_cap"}},
+		{"counted for the first time", facts(nil), facts(us(9)), nil},
 		{"counted before", facts(us(9)), facts(us(9)), nil},
 		{"the counter knows better than the moment", facts(us(9)), facts(us(9), "sw_power_cap"), nil},
 		{"another GPU", nil, facts(us(9), "hw_slowdown"), nil},

@@ -79,6 +79,8 @@ const (
 	SettleUnseen  Label = "settle-unseen"          // nobody tells when stores can be read: a prompt stored after them stood for them
 	NothingFromL2 Label = "nothing-from-l2"        // a second tier was asked for and no hit came from it
 
+	GPUThrottled Label = "gpu-throttled" // power or heat held the clocks of the GPU down in this cycle
+
 	// More than half of the time to first token, from the schedule, was waiting
 	// for a slot at the client: more was asked for than the server can hold.
 	QueueDominated Label = "queue-dominated"

@@ -21,7 +21,10 @@ dir=$(dirname "$0")
 case $1 in
 -L) awk -F'|' 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i; next} {printf "GPU %s: %s (UUID: %s)\n", $at["index"], $at["name"], $at["uuid"]}' "$dir/gpus" ;;
 --query-compute-apps=*) cat "$dir/apps" ;;
---query-gpu=*) awk -F'|' -v want="${1#*=}" '
+--query-gpu=*)
+	n=$(($(cat "$dir/asked" 2>/dev/null || echo 0) + 1))
+	echo $n >"$dir/asked"
+	awk -F'|' -v want="${1#*=}" -v grows="$n" '
 NR == 1 {
 	for (i = 1; i <= NF; i++) at[$i] = i
 	n = split(want, fields, ",")
@@ -32,14 +35,15 @@ NR == 1 {
 	}
 	next
 }
+{ for (i = 1; i <= NF; i++) if ($i == "grows") $i = grows }
 { line = $at[fields[1]]; for (i = 2; i <= n; i++) line = line ", " $at[fields[i]]; print line }' "$dir/gpus" ;;
 *) echo "nvidia-smi: $*?" >&2; exit 6 ;;
 esac
 `
 
 // Write puts nvidia-smi into dir, or changes what one there says. gpus is a table
-// with | between its columns and the names of the fields as its head; apps are the
-// lines of compute processes: UUID, pid, name, MiB.
+// with | between its columns and the names of the fields as its head; a value "grows"
+// is a counter. apps are the lines of compute processes: UUID, pid, name, MiB.
 func Write(dir, gpus, apps string) error {
 	write := func(name, text string, mode os.FileMode) error {
 		path := filepath.Join(dir, name)
