@@ -32,7 +32,7 @@ type slots struct {
 	mu     sync.Mutex
 	files  map[string]string // by prompt
 	saved  int               // files so far, those of earlier cycles included
-	failed error             // the first store that did not work
+	failed error             // stores that did not work, until somebody was told
 }
 
 func newSlots(client *openai.Client, e Endpoints, concurrency int, admin *http.Client) *slots {
@@ -94,11 +94,14 @@ func (s *slots) store(ctx context.Context, slot int, key string) {
 	s.mu.Lock()
 	file := fmt.Sprintf("%06d.bin", s.saved) // two requests with one prompt save twice
 	s.saved++
-	s.files[key] = file
 	s.mu.Unlock()
 	if err := s.act(ctx, slot, "save", file); err != nil {
 		s.fail(err)
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[key] = file
 }
 
 func (s *slots) fail(err error) {
@@ -149,11 +152,14 @@ func (s *slots) clear(context.Context) error {
 	return nil
 }
 
-// busy tells whether a store failed: what was not written cannot be read.
+// busy tells whether a store failed: what was not written cannot be read. That is
+// the fault of the pass that stored it, and not of those that follow.
 func (s *slots) busy(context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return "", s.failed
+	failed := s.failed
+	s.failed = nil
+	return "", failed
 }
 
 func (s *slots) blockSize(context.Context) (int, error) {

@@ -32,3 +32,29 @@ func TestSlotsOfOnePromptAtOnce(t *testing.T) {
 	three, _ := s.fileOf("three")
 	require.NotContains(t, []string{one, two}, three)
 }
+
+// TestSlotsThatAreNotSaved: a store that fails is told once, and its prompt has no
+// file that could be read or would have to be deleted.
+func TestSlotsThatAreNotSaved(t *testing.T) {
+	broken := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if broken {
+			http.Error(w, "disk full", http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s := newSlots(nil, Endpoints{Engine: server.URL, SlotDir: t.TempDir()}, 1, server.Client())
+	s.store(t.Context(), 0, "one")
+	_, err := s.busy(t.Context())
+	require.ErrorContains(t, err, "disk full")
+	_, err = s.busy(t.Context())
+	require.NoError(t, err, "another pass stores anew")
+	_, stored := s.fileOf("one")
+	require.False(t, stored)
+	require.NoError(t, s.clear(t.Context()))
+
+	broken = false
+	s.store(t.Context(), 0, "one")
+	_, stored = s.fileOf("one")
+	require.True(t, stored)
+}
