@@ -40,6 +40,7 @@ type deployed struct {
 	mu       sync.Mutex
 	services []started // in the order of their starts
 	kept     bool
+	closed   bool
 	urls     map[string]string // of the services' HTTP sides
 	metrics  map[string]string
 	argv     map[string]string
@@ -162,26 +163,44 @@ func (d *deployed) container(s ServiceFile, p launch.Process, vars variables) (l
 
 // restart ends a service as a crash would, and starts it again.
 func (d *deployed) restart(ctx context.Context, name string) error {
-	d.mu.Lock()
-	i := slices.IndexFunc(d.services, func(s started) bool { return s.name == name })
-	d.mu.Unlock()
+	services := d.snapshot()
+	i := slices.IndexFunc(services, func(s started) bool { return s.name == name })
 	if i < 0 {
 		return fmt.Errorf("restarting %s: row %s has no such service", name, d.row.name)
 	}
-	if process, ok := d.services[i].running.(*launch.Service); ok {
+	s := services[i]
+	if process, ok := s.running.(*launch.Service); ok {
 		process.Kill()
 	}
-	if err := d.services[i].Stop(ctx); err != nil {
+	if err := s.Stop(ctx); err != nil {
 		return fmt.Errorf("restarting %s: %w", name, err)
 	}
-	again, err := d.services[i].begin(ctx)
+	again, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("restarting %s: %w", name, err)
 	}
+	if !d.replace(i, again) {
+		return errors.Join(fmt.Errorf("restarting %s: row %s was closed meanwhile", name, d.row.name), again.Stop(ctx))
+	}
+	return nil
+}
+
+// snapshot are the services at one moment.
+func (d *deployed) snapshot() []started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.services[i].running = again
-	return nil
+	return slices.Clone(d.services)
+}
+
+// replace puts a service in the place of one that ended; false: the row is closed,
+// and nobody would end it.
+func (d *deployed) replace(i int, again running) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.services[i].running = again
+	}
+	return !d.closed
 }
 
 // logs is where the services' logs go: beside the artifacts, or with the row's
@@ -228,11 +247,15 @@ func (d *deployed) keep() (row.Kept, error) {
 }
 
 func (d *deployed) close(ctx context.Context) error {
-	if d.kept {
+	d.mu.Lock()
+	d.closed = true
+	services, kept := slices.Clone(d.services), d.kept
+	d.mu.Unlock()
+	if kept {
 		return nil
 	}
 	var errs []error
-	for _, s := range slices.Backward(d.services) {
+	for _, s := range slices.Backward(services) {
 		errs = append(errs, s.Stop(ctx))
 	}
 	return errors.Join(append(errs, removePool(d.dir), os.RemoveAll(d.dir))...)
