@@ -74,7 +74,7 @@ func hitCases(t *testing.T, r row.Row, faults []fault.Fault, start func(testing.
 		}
 		var need fixtures.Need // that decides the store
 		for _, n := range c.Needs {
-			if n == fixtures.NeedEviction || n == fixtures.NeedL2 || n == fixtures.NeedBoth {
+			if n == fixtures.NeedEviction || n == fixtures.NeedL2 || n == fixtures.NeedBoth || n == fixtures.NeedRestart {
 				need = n
 			}
 		}
@@ -131,6 +131,8 @@ func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 		return r.Supports(row.StopIDs)
 	case slices.Contains(c.Needs, fixtures.NeedWeights):
 		return r.Supports(row.Reset) && engineIsMini(settings.Stack)
+	case slices.Contains(c.Needs, fixtures.NeedRestart):
+		return r.Supports(row.Restarts)
 	case slices.Contains(c.Needs, fixtures.NeedBoth):
 		return r.Supports(row.Tiered) && r.Name() == "lmcache" // real engines are started with one cache alone
 	case slices.Contains(c.Needs, fixtures.NeedEviction), slices.Contains(c.Needs, fixtures.NeedL2):

@@ -79,7 +79,7 @@ func (s *Stack) serveCache(ctx context.Context) (err error) {
 		Staging: int64(c.MaxSeqs) * (int64(c.Model.Context*s.model.TokenBytes()) + chunkBytes),
 		Log:     c.Log,
 	}
-	if c.L2Dir != "" {
+	if config.L2Dir = c.L2Dir; c.L2Dir != "" && !c.KeepL2 {
 		if err := os.MkdirAll(c.L2Dir, 0o755); err != nil {
 			return fmt.Errorf("making the directory of L2: %w", err)
 		}

@@ -61,6 +61,7 @@ type Config struct {
 	L1Bytes int64  // in memory; 0: DefaultL1Bytes
 	L2Dir   string // a directory of its own is made below it; empty: no L2
 	L2Bytes int64  // in L2; 0: no bound
+	KeepL2  bool   // in the row lmcache: L2Dir is taken as it is, with what lies there, and stays
 
 	// What DaseR puts before the documents of a prompt and between them.
 	Prefix    []int32 // nil: a chat prefix; empty: nothing

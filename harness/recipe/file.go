@@ -229,4 +229,4 @@ func (f File) check() error {
 }
 
 // fileFeatures are those that a file can give a row.
-var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.StopIDs, row.Unshared, row.Documents, row.Lossy}
+var fileFeatures = []row.Feature{row.Streaming, row.Logprobs, row.Reuse, row.Reset, row.SkipReuse, row.Salts, row.StopIDs, row.Restarts, row.Unshared, row.Documents, row.Lossy}

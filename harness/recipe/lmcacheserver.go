@@ -96,7 +96,7 @@ func (s LMCacheServer) Start(ctx context.Context, launcher *launch.Launcher) (*R
 	if !s.GPU {
 		env = append(env, "CUDA_VISIBLE_DEVICES=")
 	}
-	service, err := launcher.Start(ctx, launch.Process{
+	process := launch.Process{
 		Name: "lmcache", Argv: argv, Ports: ports, Log: filepath.Join(s.Dir, fmt.Sprintf("lmcache-%d.log", ports[0])),
 		Env: env,
 		Ready: launch.All(launch.HTTP(endpoints.HTTP+"/healthcheck"), func(ctx context.Context) error {
@@ -108,11 +108,13 @@ func (s LMCacheServer) Start(ctx context.Context, launcher *launch.Launcher) (*R
 			server.Close()
 			return nil
 		}),
-	})
+	}
+	begin := func(ctx context.Context) (*launch.Service, error) { return launcher.Start(ctx, process) }
+	service, err := begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &RunningLMCache{Service: service, Endpoints: endpoints, pool: filepath.Join(shmDir, poolPrefix+pool)}, nil
+	return &RunningLMCache{Service: service, Endpoints: endpoints, pool: filepath.Join(shmDir, poolPrefix+pool), begin: begin}, nil
 }
 
 // A RunningLMCache is a server that was started.
@@ -120,7 +122,20 @@ type RunningLMCache struct {
 	*launch.Service
 	Endpoints lmcmp.Endpoints
 
-	pool string // file of its shared memory, where it has any
+	pool  string // file of its shared memory, where it has any
+	begin func(context.Context) (*launch.Service, error)
+}
+
+// Restart ends the server as a crash would and starts it again, where it was.
+func (r *RunningLMCache) Restart(ctx context.Context) (err error) {
+	r.Kill()
+	if err := r.Stop(ctx); err != nil {
+		return fmt.Errorf("restarting the cache server: %w", err)
+	}
+	if r.Service, err = r.begin(ctx); err != nil {
+		return fmt.Errorf("restarting the cache server: %w", err)
+	}
+	return nil
 }
 
 // Pool is the file of the server's shared memory.

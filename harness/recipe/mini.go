@@ -94,17 +94,15 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	if env.Tiers != nil && r.tier != nil {
 		sized.L1Bytes, sized.L2Bytes, sized.L2Dir = env.Tiers.L1Bytes, env.Tiers.L2Bytes, env.Tiers.L2Dir
 	}
-	var cache *RunningLMCache
-	if r.real() {
-		if cache, err = r.startCache(ctx, env, sized.L1Bytes); err != nil {
-			return nil, fmt.Errorf("starting row %s: %w", r.name, err)
-		}
-		sized.LMCacheAddr, sized.LMCacheHTTP = cache.Endpoints.RPC, cache.Endpoints.HTTP
+	services := &miniServices{row: r, env: env, config: sized}
+	if err := services.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting row %s on the mini stack: %w", r.name, err), services.closeNow())
 	}
-	stack, err := mini.Start(ctx, sized)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting row %s on the mini stack: %w", r.name, err), cache.stopNow())
+	if r.real() && env.Tiers != nil {
+		env.Tiers = nil // their sizes are its own
+		r.witnesses = withoutReads(r.witnesses)
 	}
+	stack, cache := services.stack, services.cache
 	endpoints := Endpoints{
 		Engine: stack.EngineURL(), Backend: cmp.Or(stack.StoreURL(), stack.DaserURL()), Model: stack.ModelName(),
 		Context: config.Context, Vocab: config.Vocab, TokenBytes: stack.Model().TokenBytes(),
@@ -114,7 +112,7 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 		Work:    workOf(stack.Model()),
 		Weights: updateWeights(stack.EngineURL()),
 		Anatomy: miniAnatomy(),
-		Close:   stack.Close,
+		Close:   services.close,
 	}
 	if len(r.stack.Faults) > 0 {
 		endpoints.Facts["faults"] = fault.Join(r.stack.Faults)
@@ -127,11 +125,13 @@ func (r builtRow) Start(ctx context.Context, env row.Env) (*row.Server, error) {
 	}
 	if cache != nil {
 		maps.Copy(endpoints.Facts, map[string]string{"lmcache": "process", "lmcache-version": LMCacheRelease(), "lmcache-pool": cache.Pool()})
-		endpoints.Died = cache.Err
-		endpoints.Close = func(ctx context.Context) error { return errors.Join(stack.Close(ctx), cache.Stop(ctx)) }
+		endpoints.Died = func() error { return cache.Err() } // of the one that runs then
 	}
 	server := r.assemble(endpoints, env)
 	server.Exact = true
+	if services.files != "" {
+		server.Reopen = &row.CacheRestart{Do: services.restart, Keeps: true}
+	}
 	return server, nil
 }
 

@@ -2,7 +2,7 @@ package recipe
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
@@ -28,27 +28,22 @@ func (r builtRow) Missing() string {
 }
 
 // startCache starts the server with room for what the row must keep.
-func (r builtRow) startCache(ctx context.Context, env row.Env, bytes int64) (*RunningLMCache, error) {
-	if env.Tiers != nil {
-		return nil, fmt.Errorf("tiers of a real cache server are not sized")
-	}
+func (r builtRow) startCache(ctx context.Context, env row.Env, bytes int64, files string) (*RunningLMCache, error) {
 	launcher, err := r.stack.Launcher()
 	if err != nil {
 		return nil, err
 	}
 	// It evicts from four fifths on, and rounds each chunk up.
 	gib := max(0.25, 2*float64(bytes)/(1<<30))
-	return LMCacheServer{Chunk: env.BlockSize, L1GB: gib, Dir: env.Dir}.Start(ctx, launcher)
+	return LMCacheServer{Chunk: env.BlockSize, L1GB: gib, L2Dir: files, Dir: env.Dir}.Start(ctx, launcher)
 }
 
-// stopNow stops a server whose engine did not start; there may be none.
-func (r *RunningLMCache) stopNow() error {
-	if r == nil {
-		return nil
+// withoutReads leaves those reads out: a server with a second tier reads each
+// chunk once more, to write it there.
+func withoutReads(of func(c, tokenBytes int) []row.Witness) func(c, tokenBytes int) []row.Witness {
+	return func(c, tokenBytes int) []row.Witness {
+		return slices.DeleteFunc(of(c, tokenBytes), func(w row.Witness) bool { return w.Name == "reads" })
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
-	return r.Stop(ctx)
 }
 
 const stopLimit = 30 * time.Second

@@ -86,6 +86,10 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 	}
 	server := d.row.assemble(e, d.env)
 	server.Restart, server.Keep = d.restart, d.keep
+	server.Reopen = &row.CacheRestart{
+		Do:    func(ctx context.Context) error { return d.restart(ctx, engineProbe) },
+		Keeps: d.row.coldHow == "files",
+	}
 	return server, nil
 }
 

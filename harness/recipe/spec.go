@@ -62,7 +62,7 @@ var specs = map[string]spec{
 		},
 	},
 	"lmcache": {
-		name: "lmcache", features: with(row.Reuse, row.Reset, row.Salts, row.Tiered), reuse: "prefix",
+		name: "lmcache", features: with(row.Reuse, row.Reset, row.Salts, row.Tiered, row.Restarts), reuse: "prefix",
 		cold:    "POST /reset_prefix_cache?reset_external=true, proved by a sacrificial prompt",
 		law:     fixtures.LMCacheLaw,
 		backend: func(url string, client *http.Client) backend { return lmcacheServer{url, client} },

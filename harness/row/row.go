@@ -26,6 +26,7 @@ const (
 	SkipReuse Feature = "skip-reuse" // a request can be answered without the cache
 	Salts     Feature = "salts"      // requests with different cache_salt share nothing
 	Tiered    Feature = "tiered"     // its store has tiers whose sizes can be set
+	Restarts  Feature = "restarts"   // what holds its cache can be started anew within seconds
 	StopIDs   Feature = "stop-ids"   // a request can name token ids that end its output
 	Unshared  Feature = "unshared"   // only workloads whose prompts share nothing apply: what is kept of shared parts depends on chance
 )
@@ -82,6 +83,7 @@ type Server struct {
 	BlockSize  []BlockSizeReader                                // one per server that can tell
 	Capacity   *fixtures.Capacity                               // of the store, where the oracle must know it; nil: nothing is evicted
 	Upload     func(context.Context, []Request) (Upload, error) // stores the documents of a plan; nil: requests store
+	Reopen     *CacheRestart                                    // nil: it cannot be
 	Own        *OwnCache                                        // nil: the engine has none beside the cache that is measured
 	Anatomy    *Anatomy                                         // nil: the server does not tell where time goes
 	Work       *Work                                            // nil: the engine does not tell how much it computes
@@ -107,6 +109,12 @@ type OwnCache struct {
 	Law        fixtures.Law                // of its hits
 	Empty      func(context.Context) error // it alone
 	EmptyStore func(context.Context) error // the cache server alone
+}
+
+// A CacheRestart ends what holds the cache of a row and starts it again.
+type CacheRestart struct {
+	Do    func(context.Context) error
+	Keeps bool // what was stored is found again; else it is a miss
 }
 
 // An Upload is what storing the documents of a plan took, until they could be

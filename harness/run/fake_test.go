@@ -31,7 +31,8 @@ type fake struct {
 	wrong  float64 // added to the counter with each request
 	dead   bool    // its counters cannot be read
 
-	skipStores bool // says that what skips it is kept, which is so
+	skipStores bool              // says that what skips it is kept, which is so
+	reopen     *row.CacheRestart // nil: it cannot be restarted
 }
 
 func (f *fake) Do(ctx context.Context, r row.Request) row.Timeline {
@@ -106,7 +107,7 @@ func (f *fake) Snapshot(context.Context) (row.Snapshot, error) {
 func (f *fake) server() *row.Server {
 	law := fixtures.VLLMLaw(block)
 	return &row.Server{
-		Row: "fake", URL: "http://127.0.0.1:1", Context: 1024, Vocab: 1024, Law: law, SkipStores: f.skipStores,
+		Row: "fake", URL: "http://127.0.0.1:1", Context: 1024, Vocab: 1024, Law: law, SkipStores: f.skipStores, Reopen: f.reopen,
 		Client: f, Cache: f, Probes: []row.Probe{f},
 		Witnesses: []row.Witness{{
 			Name: "engine", Source: "hits", Law: law, Required: true, Probe: "engine",

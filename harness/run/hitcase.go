@@ -105,7 +105,7 @@ func (y *hitCycle) wave(ctx context.Context, wave fixtures.Wave) error {
 	if wave.Empty && y.config.Reuse && !y.empty(ctx) {
 		return ctx.Err()
 	}
-	if err := y.emptyOne(ctx, wave); err != nil {
+	if err := errors.Join(y.reopen(ctx, wave), y.emptyOne(ctx, wave)); err != nil {
 		return err
 	}
 	if wave.StopAt > 0 {

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,37 @@ func TestHitCaseWhoseReferenceStays(t *testing.T) {
 		require.NotEmpty(t, findings)
 		require.Equal(t, row.ColdNotCold, findings[0].Code, "%v", findings)
 	}
+}
+
+// TestHitCaseOfARestart: what is said to survive must hit, and nothing else may.
+func TestHitCaseOfARestart(t *testing.T) {
+	for _, c := range []struct {
+		said, keeps bool
+		want        []row.Code
+	}{
+		{true, true, nil}, {false, false, nil},
+		{true, false, []row.Code{row.HitBelowOracle}},
+		{false, true, []row.Code{row.ColdNotCold, row.HitAboveOracle}},
+	} {
+		f := newFake()
+		f.reopen = &row.CacheRestart{Keeps: c.said, Do: func(context.Context) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.counter.Value = 0; !c.keeps {
+				clear(f.stored)
+			}
+			return nil
+		}}
+		findings, err := hitCase(t, f, "restart=reread")
+		require.NoError(t, err)
+		require.Equal(t, len(c.want) == 0, len(findings) == 0, "%+v: %v", c, findings)
+		if len(findings) > 0 {
+			require.Contains(t, c.want, findings[0].Code, "%+v: %v", c, findings)
+			require.Equal(t, "after-restart", findings[0].Phase)
+		}
+	}
+	_, err := hitCase(t, newFake(), "restart=reread")
+	require.ErrorContains(t, err, "row fake has nothing that could be restarted")
 }
 
 // TestHitCaseWithoutAWayAround: a row that can neither empty nor skip its cache

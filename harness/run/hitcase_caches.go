@@ -15,6 +15,15 @@ func (o *oracles) emptyOwn() {
 	}
 }
 
+// restarted is what a restart of the cache leaves. Every law in play has been
+// asked by then, so none is made anew out of what was stored before.
+func (o *oracles) restarted() {
+	o.emptyOwn()
+	for _, tiers := range o.tiers {
+		tiers.Restart()
+	}
+}
+
 // emptyStore forgets what the cache server holds.
 func (o *oracles) emptyStore() {
 	o.stored = nil
@@ -59,6 +68,26 @@ func (o *oracles) part(law fixtures.Law, plan fixtures.Plan, tier row.Tier) (tot
 		total.Max += part.Max
 	}
 	return total
+}
+
+// reopen restarts what holds the cache, where a wave wants it.
+func (y *hitCycle) reopen(ctx context.Context, wave fixtures.Wave) error {
+	if !wave.Restart {
+		return nil
+	}
+	if y.server.Reopen == nil {
+		return fmt.Errorf("case %s, wave %s: row %s has nothing that could be restarted", y.name, wave.Name, y.server.Row)
+	}
+	if err := y.server.Reopen.Do(ctx); err != nil {
+		return fmt.Errorf("restarting what holds the cache: %w", err)
+	}
+	y.last = nil // counters begin anew
+	if y.server.Reopen.Keeps {
+		y.cache.restarted()
+	} else {
+		y.cache = newOracles(y.server, y.config.Concurrency)
+	}
+	return nil
 }
 
 // emptyOne empties one of the two caches alone, as a wave wants it.
