@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/kvproof/kvproof/cuda/kvsum"
 )
@@ -94,10 +93,9 @@ func benchmarkCPU(b *testing.B, unit, size int) {
 
 // threadTime is how long the calling thread has run on any processor.
 func threadTime(tb testing.TB) time.Duration {
-	const threadCPUTime = 3 // CLOCK_THREAD_CPUTIME_ID
-	var t syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
-		tb.Fatalf("reading the thread's processor time: %v", errno)
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		tb.Fatalf("reading the thread's processor time: %v", err)
 	}
 	return time.Duration(t.Nano())
 }

@@ -84,9 +84,7 @@ func mapShared(n int) ([]byte, error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, err
 	}
-	// Reserved, not only sized: a full /dev/shm is an error here and not a SIGBUS
-	// at the first touch.
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(n)); err != nil {
+	if err := reserve(f, n); err != nil {
 		return nil, fmt.Errorf("reserving %d bytes in /dev/shm: %w", n, err)
 	}
 	return syscall.Mmap(int(f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)

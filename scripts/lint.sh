@@ -24,6 +24,7 @@ for tags in '' 'lmcache llamacpp vllm daser gpu'; do
   check go vet -tags "$tags" ./...
   check tool staticcheck -tags "$tags" ./...
 done
+check env GOOS=darwin go build ./... # where people write code, if not where it is run
 check unformatted
 check tool actionlint
 for script in scripts/*.sh .ci/run; do
