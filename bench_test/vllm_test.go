@@ -79,9 +79,6 @@ func TestDamagedKVFiles(t *testing.T) {
 // TestAliveAndUseless: vLLM's in-process LMCache connector on a CPU starts and is
 // healthy, and never reuses anything.
 func TestAliveAndUseless(t *testing.T) {
-	if os.Getenv("KVPROOF_SLOW") == "" {
-		harness.Missing(t, "This starts one more vLLM, for one connector: set KVPROOF_SLOW=1, as the nightly run does.")
-	}
 	cell, _ := harness.LiveCell(t, harness.RowOfFile(t, "testdata/lmcache-in-process.toml"), harness.TestCell{Requests: 2, Concurrency: 1})
 	_, findings, err := cell.Cycle(t.Context())
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ func Main(m *testing.M) int {
 }
 
 // otherVariables are KVPROOF_ variables that are no flags of the suite.
-var otherVariables = []string{"KVPROOF_SLOW", headersVariable, "KVPROOF_CACHE", paced.Variable, "KVPROOF_DOCTEST", "KVPROOF_HEALTHY", "KVPROOF_MUTANTS"}
+var otherVariables = []string{headersVariable, "KVPROOF_CACHE", paced.Variable, "KVPROOF_DOCTEST", "KVPROOF_HEALTHY", "KVPROOF_MUTANTS"}
 
 // checkCommandLine refuses what would be passed over in silence: words after
 // the flags, which end them, and variables that no flag has.
