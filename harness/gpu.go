@@ -89,6 +89,17 @@ func (s *session) watchGPU() func(*run.Result) {
 // that has ended.
 const giveBackTimeout = time.Minute
 
+// tookGPU notes that a server which has just started holds memory of the GPU. Rows
+// that do not are left up, and what other programs take is no concern of theirs.
+func (s *session) tookGPU() error {
+	if s.memories == nil || s.onGPU {
+		return nil
+	}
+	now, err := s.selection.gpu.Memories(s.ctx)
+	s.onGPU = err == nil && len(gpu.Holding(s.memories, now)) > 0
+	return err
+}
+
 // makeRoom ends the servers that are up where they hold memory of the GPU of the
 // run, and waits until it has that back: the next engine would find too little.
 func (s *session) makeRoom() error {
@@ -103,7 +114,7 @@ func (s *session) makeRoom() error {
 	if s.memories == nil {
 		s.memories = now
 	}
-	if len(gpu.Holding(s.memories, now)) == 0 {
+	if !s.onGPU || len(gpu.Holding(s.memories, now)) == 0 {
 		return nil
 	}
 	ctx, cancel := closeContext()

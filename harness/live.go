@@ -32,7 +32,12 @@ func (s *session) live(r row.Row) (*row.Server, error) {
 		var server *row.Server
 		err := s.makeRoom()
 		if err == nil {
-			server, err = s.startServer(&sharedServer{row: r})
+			shared := &sharedServer{row: r}
+			if server, err = s.startServer(shared); err != nil { // up and no good: the next row needs its place
+				err = errors.Join(err, shared.close())
+			} else {
+				err = s.tookGPU()
+			}
 		}
 		s.lives = append(s.lives, liveServer{row: r.Name(), server: server, err: err})
 		i = len(s.lives) - 1

@@ -171,6 +171,7 @@ type session struct {
 	scratch string       // for their logs, where there are no artifacts
 
 	memories []gpu.Memory // of the GPU of the run, before the first of them
+	onGPU    bool         // one of them held some
 }
 
 var current *session
