@@ -84,7 +84,7 @@ func keeps(t *testing.T, dir, file string) {
 	t.Helper()
 	out, code := runRowFile(t, dir, "-rowfile="+file, "-keep")
 	require.Zero(t, code, out)
-	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (docker rm -f \w+)\n`).FindStringSubmatch(out)
+	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (docker rm -f \w+; rm -rf \S+)\n`).FindStringSubmatch(out)
 	require.NotNil(t, line, out)
 	t.Cleanup(func() {
 		out, err := exec.Command("sh", "-c", line[2]).CombinedOutput()

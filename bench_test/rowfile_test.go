@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,13 +25,16 @@ func TestKeep(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(example), 0o600))
 	out, code := runRowFile(t, dir, "-rowfile="+file, "-keep")
 	require.Zero(t, code, out)
-	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: kill -- -\d+\n`).FindStringSubmatch(out)
+	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (kill -- -\d+; rm -rf \S+)\n`).FindStringSubmatch(out)
 	require.NotNil(t, line, out)
 	records, err := launch.Records(filepath.Join(dir, "cache", "running"))
 	require.NoError(t, err)
 	require.Len(t, records, 1)
 	require.True(t, records[0].Kept)
-	t.Cleanup(func() { require.NoError(t, syscall.Kill(-records[0].PID, syscall.SIGTERM)) })
+	t.Cleanup(func() {
+		out, err := exec.Command("bash", "-c", line[2]).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
 
 	out, code = runRowFile(t, dir, "-attach=engine="+line[1], "-backend=lmcache")
 	require.Zero(t, code, out)

@@ -241,7 +241,7 @@ func (d *deployed) keep() (row.Kept, error) {
 		}
 	}
 	slices.Reverse(ends)
-	kept.End = strings.Join(ends, "; ")
+	kept.End = strings.Join(append(ends, "rm -rf "+d.dir), "; ")
 	d.kept = true
 	return kept, nil
 }
