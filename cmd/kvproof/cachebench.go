@@ -39,12 +39,8 @@ type cacheBench struct {
 // signal comes, and ends with 0 only when every byte that came back was right.
 func runCacheBench(ctx context.Context, args []string, out, errs io.Writer) int {
 	b, err := cacheBenchConfig(args, out)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		say(errs, "kvproof cachebench: %v\nkvproof help cachebench lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return notRead(errs, "cachebench", "kvproof help cachebench", err)
 	}
 	ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer restore()

@@ -27,12 +27,8 @@ func wantsCacheServer(args []string) bool {
 // or ctx ends.
 func runCacheServer(ctx context.Context, args []string, out, errs io.Writer) int {
 	config, err := cacheServerConfig(args, out)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		say(errs, "kvproof mini: %v\nkvproof mini -cacheserver=127.0.0.1:5555 -help lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return notRead(errs, "mini", "kvproof mini -cacheserver=127.0.0.1:5555 -help", err)
 	}
 	config.Log = errs
 

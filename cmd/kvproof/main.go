@@ -11,6 +11,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -46,6 +48,16 @@ func commands() []command {
 		{"doctor", "say which rungs this machine can run, and what would add the others", runDoctor},
 		{"version", "print what this binary was built from", runVersion},
 	}
+}
+
+// notRead is the exit code of a command whose flags were not read: its help was
+// asked for and has been printed, or something is wrong with them.
+func notRead(errs io.Writer, command, help string, err error) int {
+	if errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	say(errs, "kvproof %s: %v\n%s lists the flags\n", command, err, help)
+	return exitUsage
 }
 
 func main() {

@@ -23,6 +23,7 @@ func TestCommandLine(t *testing.T) {
 		{"unknown command", []string{"minis"}, exitUsage, "", `command "minis" is not known`},
 		{"version", []string{"version"}, exitOK, "kvproof ", ""},
 		{"version with an argument", []string{"version", "x"}, exitUsage, "", "takes no arguments"},
+		{"unknown flag of replay", []string{"replay", "-sick"}, exitUsage, "", "-sick; the flags are -backend -engine -healthy"},
 		{"unknown flag", []string{"mini", "-bloksize=3"}, exitUsage, "", "-bloksize; the flags are -addr -blocksize"},
 		{"argument", []string{"mini", "lmcache"}, exitUsage, "", `argument "lmcache": only flags are taken, -addr`},
 		{"unknown row", []string{"mini", "-row=vllm"}, exitUsage, "", "-row=vllm: row \"vllm\" is not known to the miniature stack; there are baseline, engine-cache, lmcache"},

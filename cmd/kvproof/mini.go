@@ -26,12 +26,8 @@ func runMini(ctx context.Context, args []string, out, errs io.Writer) int {
 		return runCacheServer(ctx, args, out, errs)
 	}
 	config, err := miniConfig(args, out)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		say(errs, "kvproof mini: %v\nkvproof help mini lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return notRead(errs, "mini", "kvproof help mini", err)
 	}
 	config.Log = errs
 

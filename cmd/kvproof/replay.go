@@ -30,12 +30,8 @@ type replayConfig struct {
 // again, and with 0 if nothing does.
 func runReplay(ctx context.Context, args []string, out, errs io.Writer) int {
 	config, err := readReplayConfig(args, out)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		say(errs, "kvproof replay: %v\nkvproof help replay lists the flags\n", err)
-		return exitUsage
+	if err != nil {
+		return notRead(errs, "replay", "kvproof help replay", err)
 	}
 	recorded, err := artifact.ReadReplay(config.dir)
 	if err != nil {
@@ -61,13 +57,15 @@ func readReplayConfig(args []string, help io.Writer) (c replayConfig, err error)
 	flags.StringVar(&c.engine, "engine", "", "URL of an engine that is up; empty: the row is started anew, on the miniature stack")
 	flags.StringVar(&c.backend, "backend", "", "URL of the cache server behind that engine")
 	flags.BoolVar(&c.healthy, "healthy", false, "start the row without the faults that were planted in it")
-	flags.Usage = func() {
-		say(help, "usage: kvproof replay [FLAGS] DIR\n\nDIR is the repro directory of a cycle. Its plan is sent again, cold and warm,\nand compared again. The exit code is 1 if something is found again, 0 if not.\n\n")
-		flags.SetOutput(help)
-		flags.PrintDefaults()
-	}
+	flags.Usage = func() {}
 	if err := flags.Parse(args); err != nil {
-		return c, err
+		if errors.Is(err, flag.ErrHelp) {
+			say(help, "usage: kvproof replay [FLAGS] DIR\n\nDIR is the repro directory of a cycle. Its plan is sent again, cold and warm,\nand compared again. The exit code is 1 if something is found again, 0 if not.\n\n")
+			flags.SetOutput(help)
+			flags.PrintDefaults()
+			return c, err
+		}
+		return c, fmt.Errorf("%w; the flags are %s", err, flagNames(flags))
 	}
 	switch {
 	case flags.NArg() != 1:
