@@ -98,7 +98,7 @@ func (s *session) printPlan(w io.Writer) error {
 	}
 	if sel.stack.Engine == recipe.Attach {
 		requests, tokens := burden(sel.plans)
-		fmt.Fprintf(w, "# attached: each sample asks somebody else's server %d requests with %d prompt tokens, less what -bench leaves out, and empties %s\n",
+		fmt.Fprintf(w, "# attached: each sample asks somebody else's server %d requests with %d prompt tokens, less what -bench leaves out, and empties %s; a few dozen short ones before them find out what it can do\n",
 			requests, tokens, map[bool]string{true: "its caches (-allowreset)", false: "nothing"}[s.settings.AllowReset])
 	}
 	if sel.stack.Engine != recipe.InProcess {
