@@ -92,7 +92,8 @@ func TestHitCaseOfARestart(t *testing.T) {
 		said, keeps bool
 		want        []row.Code
 	}{
-		{true, true, nil}, {false, false, nil},
+		{true, true, nil},
+		{false, false, nil},
 		{true, false, []row.Code{row.HitBelowOracle}},
 		{false, true, []row.Code{row.ColdNotCold, row.HitAboveOracle}},
 	} {
