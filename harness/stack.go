@@ -135,7 +135,9 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 			wrong("daser", s.DaseR, "%w", err)
 		}
 	}
-	return recipe.Deployment{Engine: s.Engine, Model: model, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs, Images: images}, model
+	d := recipe.Deployment{Engine: s.Engine, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs, Images: images}
+	d.Model = d.Sized(model)
+	return d, d.Model
 }
 
 // images are those of -image, by service.

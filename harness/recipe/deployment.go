@@ -117,8 +117,9 @@ func (d Deployment) build(name string) (row.Row, error) {
 }
 
 // Row is the row of a file, to be started as the deployment says. What a file calls
-// exact is so on a CPU with its threads pinned: on a GPU the bits of an output depend
-// on what else is in the batch, unless that is asked for.
+// exact, and how far it rounds, is so on a CPU with its threads pinned: on a GPU the
+// bits of an output depend on what else is in the batch, unless that is asked for,
+// and then all of them are held to it.
 func (d Deployment) Row(f File) row.Row {
 	f.Services = slices.Clone(f.Services)
 	for i, s := range f.Services {
@@ -130,9 +131,18 @@ func (d Deployment) Row(f File) row.Row {
 	}
 	r := deployedRow{spec: f.spec(), file: f, deployment: d}
 	if slices.ContainsFunc(f.Services, d.onGPU) {
-		r.exact = r.exact && d.Strict
+		r.exact, r.rounding = r.exact && d.Strict, 0
 	}
 	return r
+}
+
+// Sized is the model as the deployment's engine holds it: its KV may have another
+// type than its weights.
+func (d Deployment) Sized(m Model) Model {
+	if bytes := programs()[d.Engine].KVValue; bytes > 0 && !d.Docker {
+		m.Facts.DTypeBytes = bytes
+	}
+	return m
 }
 
 // onGPU says whether a service is to get GPUs.

@@ -76,7 +76,8 @@ type ServiceFile struct {
 	Timeout duration          `toml:"timeout"`
 	Closes  bool              `toml:"closes-connections"` // after each answer, without saying so
 	Grace   duration          `toml:"grace"`
-	Install string            `toml:"install"` // how to get it, where it is missing
+	Install string            `toml:"install"`        // how to get it, where it is missing
+	KVValue int               `toml:"kv-value-bytes"` // of a value of KV, by process; 0: as many as of the model's
 
 	Container *ContainerFile `toml:"container"` // how it runs in one; nil: it does not
 }

@@ -99,7 +99,6 @@ func (r deployedRow) variables(env row.Env, dir string) (variables, error) {
 		"blocksize":   strconv.Itoa(env.BlockSize),
 		"concurrency": strconv.Itoa(env.Concurrency),
 		"context":     strconv.Itoa(context),
-		"batchtokens": strconv.Itoa(context * max(1, env.Concurrency)),
 		"kv.gib":      strconv.FormatInt(cacheGiB(env), 10),
 		"shm":         poolName(dir),
 	}
