@@ -20,15 +20,20 @@ import (
 var noisyCell = harness.TestCell{Workload: "random", Requests: 16, Concurrency: 4, InputLen: 600, OutputLen: 80, RangeRatio: 0.4}
 
 // TestPinned: on one thread and in float32 vLLM's answers do not depend on the
-// batch, and a hit from LMCache's server is the computed answer.
+// batch, and a hit from LMCache's server is the computed answer, unless a bit of
+// what the server keeps is flipped.
 func TestPinned(t *testing.T) {
-	cell, _ := harness.LiveCell(t, harness.Row(t, "lmcache"), noisyCell)
-	proof, findings, err := cell.Proof(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, findings)
-	require.Equal(t, verdict.Identical, proof.Verdict)
-	require.Less(t, verdict.NoiseOf(proof.Result.Comparison).MaxShift, 1e-4)
-	requireExternalHits(t, proof.Result)
+	r := harness.Row(t, "lmcache")
+	t.Run("untouched", func(t *testing.T) {
+		cell, _ := harness.LiveCell(t, r, noisyCell)
+		proof, findings, err := cell.Proof(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, findings)
+		require.Equal(t, verdict.Identical, proof.Verdict)
+		require.Less(t, verdict.NoiseOf(proof.Result.Comparison).MaxShift, 1e-4)
+		requireExternalHits(t, proof.Result)
+	})
+	t.Run("a bit in each page", func(t *testing.T) { flippedPool(t, r) })
 }
 
 // TestTwoThreads: on two threads the answers depend on the batch with no cache
@@ -57,20 +62,27 @@ func TestTwoThreads(t *testing.T) {
 		}
 		require.Equal(t, want, proof.Verdict)
 	})
-	t.Run("a bit in each page", func(t *testing.T) {
-		cell, server := harness.LiveCell(t, r, noisyCell)
-		pool := server.Facts["lmcache-pool"]
-		empty, err := os.ReadFile(pool)
-		require.NoError(t, err)
-		flipped := beforeWarm(t, server, func() error { return flipStored(pool, empty, 0x80) })
-		proof, findings, err := cell.Proof(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, flipped())
-		require.Equal(t, verdict.Corrupt, proof.Verdict)
-		require.Contains(t, []row.Code{row.OutputDiffers, row.LogprobShift}, findings[0].Code, "%v", findings)
-		requireExternalHits(t, proof.Result)
-		t.Log(run.Explain(proof.Result, ""))
-	})
+	t.Run("a bit in each page", func(t *testing.T) { flippedPool(t, r) })
+}
+
+// flippedPool flips a bit in each page of the server's memory between the cold
+// and the warm pass: the proof is corrupt, and every counter says that all is
+// well.
+func flippedPool(t *testing.T, r row.Row) {
+	t.Helper()
+	cell, server := harness.LiveCell(t, r, noisyCell)
+	pool := server.Facts["lmcache-pool"]
+	empty, err := os.ReadFile(pool)
+	require.NoError(t, err)
+	flipped := beforeWarm(t, server, func() error { return flipStored(pool, empty, 0x80) })
+	proof, findings, err := cell.Proof(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, flipped())
+	require.Equal(t, verdict.Corrupt, proof.Verdict)
+	require.Contains(t, []row.Code{row.OutputDiffers, row.LogprobShift}, findings[0].Code, "%v", findings)
+	require.Regexp(t, "token [0-9]+", findings[0].Evidence, "with the position")
+	requireExternalHits(t, proof.Result)
+	t.Log(run.Explain(proof.Result, ""))
 }
 
 // requireExternalHits: without hits nothing was shown.
