@@ -121,7 +121,7 @@ func (j *judgement) divergent(i int, p Pair) {
 		j.corrupt(j.finding(row.OutputDiffers, p, differs(p)+why,
 			"ask both ways with the lines in the repro folder; wrong KV was served, or the wrong request's"))
 	}
-	if j.noise.Logprobs == 0 { // there is nothing to hold them to
+	if !j.Exact && j.noise.Logprobs == 0 { // there is nothing to hold them to
 		if p.Logprobs = nil; j.noise.gaps == 0 {
 			p.TopGap = nil
 		}
@@ -131,8 +131,7 @@ func (j *judgement) divergent(i int, p Pair) {
 		corrupt("")
 	case !j.known:
 		j.seen[Undecided] = true
-	case p.Logprobs.largest() > j.noise.shift() && j.slight(p.Logprobs.largest()),
-		p.TopGap != nil && *p.TopGap > j.noise.gap() && j.slight(*p.TopGap) && j.slight(p.Logprobs.largest()):
+	case j.beyond(p) && j.slight(p.Logprobs.largest()) && (p.TopGap == nil || j.slight(*p.TopGap) || *p.TopGap <= j.noise.gap()):
 		j.seen[Undecided] = true
 	case p.Logprobs != nil && p.Logprobs.largest() > j.noise.shift():
 		corrupt(fmt.Sprintf("; logprobs of the same context moved by %.3g%s", p.Logprobs.largest(), j.beside()))
@@ -151,6 +150,11 @@ func (j *judgement) divergent(i int, p Pair) {
 			j.tied++
 		}
 	}
+}
+
+// beyond says that a parting pair shows more than noise explains.
+func (j *judgement) beyond(p Pair) bool {
+	return p.Logprobs.largest() > j.noise.shift() || p.TopGap != nil && *p.TopGap > j.noise.gap()
 }
 
 // slight says that a shift or a gap is within what a few roundings explain, on

@@ -40,6 +40,7 @@ func TestUnsettledNoise(t *testing.T) {
 		{"one by much", pass(1, shifted(clear, 62, 0.2)), []Comparison{one, still}, Corrupt, []row.Code{row.LogprobShift}},
 		{"many by a rounding", pass(6, shifted(clear, 62, 0.03)), []Comparison{still, still}, Corrupt, []row.Code{row.LogprobShift}},
 		{"many by a rounding, as in one control", pass(6, shifted(clear, 62, 0.05)), []Comparison{Compare(cold, pass(4, shifted(clear, 60, 0.01))), still}, Undecided, nil},
+		{"one parts where there is no tie, a rounding after it moved", pass(1, shifted(changed(clear, 40), 3, 0.03)), []Comparison{still, still}, Corrupt, []row.Code{row.OutputDiffers}},
 		{"one parts where there is no tie", pass(1, changed(clear, 40)), []Comparison{one, still}, Corrupt, []row.Code{row.OutputDiffers}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,4 +76,13 @@ func TestNoisierControlExcuses(t *testing.T) {
 	v, findings = Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{Compare(cold, recomputed), hit}})
 	require.Equal(t, NumericTie, v)
 	require.Empty(t, findings)
+}
+
+// TestExactEvidence: where no control is needed, what the logprobs showed before
+// the outputs part is told all the same.
+func TestExactEvidence(t *testing.T) {
+	clear := withLogprobs(answer("r", count(8, 64)...), 0.3)
+	v, findings := Judge(compareOne(clear, shifted(changed(clear, 40), 3, 0.25)), Options{MinTokens: 32, Exact: true})
+	require.Equal(t, Corrupt, v)
+	require.Contains(t, findings[0].Evidence, "logprobs differ from token 3 on, by at most 0.25 before")
 }
