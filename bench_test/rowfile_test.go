@@ -25,7 +25,7 @@ func TestKeep(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(example), 0o600))
 	out, code := runRowFile(t, dir, "-rowfile="+file, "-keep")
 	require.Zero(t, code, out)
-	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (kill -- -\d+; rm -rf \S+)\n`).FindStringSubmatch(out)
+	line := regexp.MustCompile(`# kept: row stand-in: -attach engine=(\S+) -backend=.*; to end it: (kill -- -\d+; rm -rf '[^']+')\n`).FindStringSubmatch(out)
 	require.NotNil(t, line, out)
 	records, err := launch.Records(filepath.Join(dir, "cache", "running"))
 	require.NoError(t, err)

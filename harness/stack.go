@@ -135,9 +135,8 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 			wrong("daser", s.DaseR, "%w", err)
 		}
 	}
-	d := recipe.Deployment{Engine: s.Engine, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs, Images: images}
-	d.Model = d.Sized(model)
-	return d, d.Model
+	d := recipe.Deployment{Engine: s.Engine, DaseR: daser, Launcher: services.launcher, Docker: stack.Engine == recipe.Docker, Strict: s.Strict, GPUs: choice.IDs, Images: images, Model: model}
+	return d, d.Sized(model)
 }
 
 // images are those of -image, by service.

@@ -146,7 +146,7 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 	a := r.attached
 	looking, cancel := context.WithTimeout(ctx, 3*lookTimeout)
 	defer cancel()
-	seen, err := a.examine(looking, r.spec, env)
+	salts, err := a.examine(looking, r.spec, env)
 	if err != nil {
 		return nil, fmt.Errorf("attaching to %s: %w", a.Engine, err)
 	}
@@ -184,8 +184,8 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 		_, err := b.Read(looking)
 		return errors.Is(err, errUntold) // but over a socket of its machine
 	})
-	if server.Saltless = seen.salts != ""; server.Saltless {
-		server.Facts["salts"] = "not used: " + seen.salts
+	if server.Saltless = salts != ""; server.Saltless {
+		server.Facts["salts"] = "not used: " + salts
 	}
 	return server, nil
 }

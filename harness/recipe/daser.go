@@ -97,7 +97,7 @@ func (d daser) call(ctx context.Context, method, path string, body, answer any, 
 		return fmt.Errorf("reading DaseR's answer to %s %s: %w", method, path, err)
 	}
 	if response.StatusCode != want {
-		return fmt.Errorf("DaseR answered %s to %s %s: %s", response.Status, method, path, bytes.TrimSpace(data))
+		return answered{response.StatusCode, fmt.Sprintf("DaseR answered %s to %s %s: %s", response.Status, method, path, bytes.TrimSpace(data))}
 	}
 	if answer == nil {
 		return nil
@@ -107,6 +107,14 @@ func (d daser) call(ctx context.Context, method, path string, body, answer any, 
 	}
 	return nil
 }
+
+// answered is an answer with another status than was wanted.
+type answered struct {
+	status int
+	text   string
+}
+
+func (a answered) Error() string { return a.text }
 
 // busy asks for a drain, which answers once nothing is going on.
 func (d daser) busy(ctx context.Context) (string, error) { return "", d.drain(ctx) }
@@ -253,8 +261,12 @@ func (c *chunkClient) upload(ctx context.Context, requests []row.Request) (row.U
 func (d daser) takesTokens(ctx context.Context, tokens []int32) error {
 	var stored daserDocument
 	err := d.call(ctx, http.MethodPost, "/documents", map[string]any{"title": "kvproof", "token_ids": tokens}, &stored, http.StatusCreated)
-	if err != nil {
+	var refused answered
+	switch {
+	case errors.As(err, &refused) && refused.status >= 400 && refused.status < 500:
 		return fmt.Errorf("this DaseR takes documents as texts alone, and its /infer tells neither token ids nor when they came; row daser-prefix can be measured: %w", err)
+	case err != nil:
+		return fmt.Errorf("uploading a document by token ids: %w", err)
 	}
 	return d.call(ctx, http.MethodDelete, "/documents/"+stored.ID, nil, nil, http.StatusOK)
 }

@@ -34,7 +34,12 @@ const maxConfig = 1 << 20
 // readDaserConfig asks DaseR over its IPC: documents of msgpack, each behind its
 // length in four bytes, big-endian, on a Unix socket.
 func readDaserConfig(ctx context.Context, socket string) (config daserConfig, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookTimeout, fmt.Errorf("no answer within %s", lookTimeout))
+	defer cancel()
 	defer func() {
+		if cause := context.Cause(ctx); err != nil && cause != nil { // the connection was closed for it
+			err = cause
+		}
 		if err != nil {
 			err = fmt.Errorf("asking DaseR for its runtime config at %s: %w", socket, err)
 		}

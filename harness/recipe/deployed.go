@@ -124,6 +124,7 @@ func (d *deployed) startService(ctx context.Context, s ServiceFile, vars variabl
 		if err != nil {
 			return err
 		}
+		d.argv[s.Name] = strings.Join(slices.Concat(c.Entrypoint, c.Argv), " ")
 		begin = func(ctx context.Context) (running, error) { return d.launcher.StartContainer(ctx, c) }
 	}
 	service, err := begin(ctx)
@@ -241,10 +242,13 @@ func (d *deployed) keep() (row.Kept, error) {
 		}
 	}
 	slices.Reverse(ends)
-	kept.End = strings.Join(append(ends, "rm -rf "+d.dir), "; ")
+	kept.End = strings.Join(append(ends, "rm -rf "+quoted(d.dir)), "; ")
 	d.kept = true
 	return kept, nil
 }
+
+// quoted is a word for a shell, whatever is in it.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 func (d *deployed) close(ctx context.Context) error {
 	d.mu.Lock()

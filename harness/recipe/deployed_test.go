@@ -2,11 +2,15 @@ package recipe
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kvproof/kvproof/harness/launch"
 )
 
 // counted is a service that counts its stops.
@@ -51,4 +55,18 @@ func TestRestartAndClose(t *testing.T) {
 	require.NoError(t, d.restart(t.Context(), "engine"))
 	restarting.Wait()
 	require.Same(t, again, d.snapshot()[0].running)
+}
+
+// A cache server that does not come up again can still be asked and stopped.
+func TestRestartOfACacheServerFails(t *testing.T) {
+	t.Setenv("KVPROOF_CACHE", t.TempDir())
+	l, err := launch.New("")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+	service, err := l.Start(t.Context(), launch.Process{Name: "lmcache", Argv: []string{"sleep", "60"}, Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	r := &RunningLMCache{Service: service, begin: func(context.Context) (*launch.Service, error) { return nil, errors.New("its port is taken") }}
+	require.ErrorContains(t, r.Restart(t.Context()), "restarting the cache server: its port is taken")
+	require.Error(t, r.Err(), "it has ended")
+	require.NoError(t, r.Stop(t.Context()))
 }

@@ -137,9 +137,9 @@ func (d Deployment) Row(f File) row.Row {
 }
 
 // Sized is the model as the deployment's engine holds it: its KV may have another
-// type than its weights.
+// type than its weights. A model that an engine brings says itself how large its is.
 func (d Deployment) Sized(m Model) Model {
-	if bytes := programs()[d.Engine].KVValue; bytes > 0 && !d.Docker {
+	if bytes := programs()[d.Engine].KVValue; bytes > 0 && !d.Docker && m.Dir != "" {
 		m.Facts.DTypeBytes = bytes
 	}
 	return m
@@ -158,6 +158,16 @@ type deployedRow struct {
 // contained says whether a service is to run in a container.
 func (d Deployment) contained(s ServiceFile) bool {
 	return s.Container != nil && (d.Docker || len(s.Argv) == 0)
+}
+
+// Containers are the services that run in one.
+func (r deployedRow) Containers() (names []string) {
+	for _, s := range r.file.Services {
+		if r.deployment.contained(s) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // Missing says what has to be installed before the row can start, and how;

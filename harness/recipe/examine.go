@@ -9,49 +9,45 @@ import (
 	"time"
 
 	"github.com/kvproof/kvproof/fixtures"
-	"github.com/kvproof/kvproof/harness/openai"
 	"github.com/kvproof/kvproof/harness/row"
 )
 
 // An examiner asks an attached server a few short questions before anything is
 // measured on it.
 type examiner struct {
-	client   *openai.Client
+	client   row.Client
 	params   fixtures.Params
 	context  int
 	patience time.Duration // for a prompt that is stored to hit
 }
 
-// A sighting is what the questions showed.
-type sighting struct {
-	cached bool   // usage tells how many tokens were cached
-	salts  string // why requests with different salts may share something; empty: they do not
-}
-
-// examine says why a server cannot be measured at all, and else what it can.
-func (a Attached) examine(ctx context.Context, s spec, env row.Env) (seen sighting, err error) {
+// examine says why a server cannot be measured at all, and else why requests with
+// different salts may share something there; empty: they do not.
+func (a Attached) examine(ctx context.Context, s spec, env row.Env) (salts string, err error) {
+	client := a.client(1, lookTimeout)
+	defer client.Close()
 	x := examiner{
-		client: a.client(1, lookTimeout), context: a.Model.Context, patience: 5 * time.Second,
+		client: client, context: a.Model.Context, patience: 5 * time.Second,
 		params: fixtures.Params{Requests: 1, BlockSize: env.BlockSize, Context: a.Model.Context, Vocab: a.Model.Vocab},
 	}
-	defer x.client.Close()
-	if seen.cached, err = x.preflight(ctx); err != nil {
-		return seen, err
+	cached, err := x.preflight(ctx)
+	if err != nil {
+		return "", err
 	}
-	if s.Supports(row.Reset) && a.AllowReset && !seen.cached {
+	if s.Supports(row.Reset) && a.AllowReset && !cached {
 		// Releases before 0.32 leave out a 0: only an answer that hit tells.
 		prompt := x.fresh()
 		if _, told := x.ask(ctx, prompt, "").Cached(); !told {
-			_, seen.cached = x.ask(ctx, prompt, "").Cached()
+			_, cached = x.ask(ctx, prompt, "").Cached()
 		}
-		if !seen.cached {
-			return seen, errors.New("its usage does not say how many prompt tokens were cached, so that no reset could be proved: start vLLM with --enable-prompt-tokens-details, or leave -allowreset out")
+		if !cached {
+			return "", errors.New("its usage does not say how many prompt tokens were cached, so that no reset could be proved: start vLLM with --enable-prompt-tokens-details, or leave -allowreset out")
 		}
 	}
 	if s.Supports(row.Salts) {
-		seen.salts = x.salts(ctx, max(1, len(a.Metrics)))
+		salts = x.salts(ctx, max(1, len(a.Metrics)))
 	}
-	return seen, nil
+	return salts, nil
 }
 
 // fresh is a prompt that nobody has sent.
@@ -85,7 +81,7 @@ func (x *examiner) preflight(ctx context.Context) (cached bool, err error) {
 		case t.HTTP == http.StatusBadRequest || t.HTTP == http.StatusUnprocessableEntity:
 			return false, fmt.Errorf("it refuses a prompt of token ids: %s", t.Err)
 		case t.Status != row.OK:
-			return false, fmt.Errorf("the first request ended as %s: %s", t.Status, t.Err)
+			return false, fmt.Errorf("a request of %d tokens ended as %s: %s", request.MaxTokens, t.Status, t.Err)
 		}
 		_, cached = t.Cached()
 		if request.MaxTokens < 2 || len(t.Chunks) > 1 && t.LastToken.Sub(t.FirstToken) > t.End.Sub(t.Sent)/heldBack {
@@ -126,11 +122,19 @@ func (x *examiner) salts(ctx context.Context, replicas int) string {
 		}
 	}
 	for range otherSalts * replicas {
-		if cached, _ := x.ask(ctx, prompt, rand.Text()).Cached(); cached > 0 {
+		other := x.ask(ctx, prompt, rand.Text())
+		if other.Status != row.OK { // which is no miss
+			return fmt.Sprintf("a request with another cache_salt ended as %s: %s", other.Status, other.Err)
+		}
+		if cached, _ := other.Cached(); cached > 0 {
 			return fmt.Sprintf("a prompt hit %d tokens under another salt than it was stored with", cached)
 		}
 	}
-	if cached, _ := x.ask(ctx, prompt, own).Cached(); cached == 0 {
+	last := x.ask(ctx, prompt, own)
+	if last.Status != row.OK {
+		return fmt.Sprintf("a request with cache_salt ended as %s: %s", last.Status, last.Err)
+	}
+	if cached, _ := last.Cached(); cached == 0 {
 		return "a prompt was gone under its own salt, too, when it missed under others"
 	}
 	return ""

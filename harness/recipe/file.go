@@ -77,7 +77,7 @@ type ServiceFile struct {
 	Closes  bool              `toml:"closes-connections"` // after each answer, without saying so
 	Grace   duration          `toml:"grace"`
 	Install string            `toml:"install"`        // how to get it, where it is missing
-	KVValue int               `toml:"kv-value-bytes"` // of a value of KV, by process; 0: as many as of the model's
+	KVValue int               `toml:"kv-value-bytes"` // of a value of KV, by process; 0: as many as the model's have
 
 	Container *ContainerFile `toml:"container"` // how it runs in one; nil: it does not
 }

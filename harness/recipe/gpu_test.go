@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +107,8 @@ func TestEveryGPURowAsksForTheGPU(t *testing.T) {
 			server, err := r.Start(t.Context(), row.Env{BlockSize: 128, Concurrency: 2, Dir: t.TempDir()})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, server.Close(context.WithoutCancel(t.Context()))) })
+			require.Equal(t, "docker", server.Facts["stack"])
+			argvs := []string{server.Facts["argv.engine"], server.Facts["argv.lmcache"], server.Facts["argv.daser"]}
 			var images []string
 			for i, created := range e.Created() {
 				require.Equal(t, []any{map[string]any{
@@ -113,6 +116,9 @@ func TestEveryGPURowAsksForTheGPU(t *testing.T) {
 				}}, created["HostConfig"].(map[string]any)["DeviceRequests"], "container %d of row %s", i, name)
 				if i > 0 || fmt.Sprint(created["Entrypoint"]) != "[nvidia-smi]" { // the first one looks whether there is a GPU
 					images = append(images, fmt.Sprint(created["Image"]))
+					entrypoint, _ := created["Entrypoint"].([]any)
+					command, _ := created["Cmd"].([]any)
+					require.Contains(t, argvs, strings.TrimSuffix(fmt.Sprintln(slices.Concat(entrypoint, command)...), "\n"), "container %d of row %s", i, name)
 				}
 			}
 			require.Equal(t, want[name], images)

@@ -127,14 +127,16 @@ type RunningLMCache struct {
 }
 
 // Restart ends the server as a crash would and starts it again, where it was.
-func (r *RunningLMCache) Restart(ctx context.Context) (err error) {
+func (r *RunningLMCache) Restart(ctx context.Context) error {
 	r.Kill()
 	if err := r.Stop(ctx); err != nil {
 		return fmt.Errorf("restarting the cache server: %w", err)
 	}
-	if r.Service, err = r.begin(ctx); err != nil {
+	again, err := r.begin(ctx)
+	if err != nil {
 		return fmt.Errorf("restarting the cache server: %w", err)
 	}
+	r.Service = again
 	return nil
 }
 

@@ -19,23 +19,24 @@ const closeTimeout = 60 * time.Second
 
 // assemble asks the engine about itself and makes a server on what was started.
 func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
-	m := d.row.deployment.Model
+	m, stack := d.row.deployment.Model, Process
+	if d.row.deployment.Docker {
+		stack = Docker
+	}
 	e := Endpoints{
 		Engine: d.urls[engineProbe], Metrics: d.metrics[engineProbe], Model: m.Name, Context: m.Context, Vocab: m.Vocab,
 		Blockless: d.row.file.Blocks == "none",
-		Facts:     map[string]string{"stack": string(Process), "model": m.Name, "dir": d.dir},
+		Facts:     map[string]string{"stack": string(stack), "model": m.Name, "dir": d.dir},
 		SlotDir:   filepath.Join(d.dir, "slots"), Died: d.died, Close: d.close,
 	}
 	if d.env.Context > 0 {
 		e.Context = d.env.Context
 	}
-	if !m.Sizeless {
-		tokenBytes, err := m.Facts.TokenBytes(1)
-		if err != nil {
-			return nil, err
-		}
-		e.TokenBytes = int(tokenBytes)
+	tokenBytes, err := d.row.tokenBytes()
+	if err != nil {
+		return nil, err
 	}
+	e.TokenBytes = tokenBytes
 	vllm := false
 	for _, service := range d.row.file.Services {
 		if service.Name == engineProbe {
@@ -91,6 +92,22 @@ func (d *deployed) assemble(ctx context.Context) (*row.Server, error) {
 		Keeps: d.row.coldHow == "files",
 	}
 	return server, nil
+}
+
+// tokenBytes is the size of a token's KV in the row's engine, which may hold it in
+// another type than that of the model; 0: unknown.
+func (r deployedRow) tokenBytes() (int, error) {
+	m := r.deployment.Model
+	if m.Sizeless {
+		return 0, nil
+	}
+	for _, s := range r.file.Services {
+		if s.Name == engineProbe && s.KVValue > 0 && m.Dir != "" && !r.deployment.contained(s) {
+			m.Facts.DTypeBytes = s.KVValue
+		}
+	}
+	bytes, err := m.Facts.TokenBytes(1)
+	return int(bytes), err
 }
 
 func isFile(path string) bool {

@@ -103,6 +103,7 @@ func (s *ServiceFile) inherit() error {
 	s.URL, s.Metrics = cmp.Or(s.URL, p.URL), cmp.Or(s.Metrics, p.Metrics)
 	s.Ready, s.Install = cmp.Or(s.Ready, p.Ready), cmp.Or(s.Install, p.Install)
 	s.IsTrue, s.Socket = cmp.Or(s.IsTrue, p.IsTrue), cmp.Or(s.Socket, p.Socket)
+	s.KVValue = cmp.Or(s.KVValue, p.KVValue)
 	s.Closes = s.Closes || p.Closes
 	if s.Container == nil {
 		s.Container = p.Container

@@ -157,7 +157,8 @@ func lmcacheVersion(ctx context.Context, base string, client *http.Client) (vers
 	if response.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("GET %s/version: %s", base, response.Status)
 	}
-	return version, json.NewDecoder(io.LimitReader(response.Body, 1<<10)).Decode(&version)
+	err = json.NewDecoder(io.LimitReader(response.Body, 1<<10)).Decode(&version)
+	return version, err
 }
 
 // renamed reads counters under the names that newer releases have for them.
