@@ -100,6 +100,7 @@ func TestRefused(t *testing.T) {
 		{"real engine with the built-in model", []string{"-stack=docker", "-model=mini"}, []string{"-model=mini", "want tiny, or a directory"}},
 		{"image of no container", []string{"-image=mine:1"}, []string{"-image=mine:1", "add -stack=docker"}},
 		{"image of unknown service", []string{"-stack=docker", "-model=tiny", "-image=disk=mine:1"}, []string{"-image=disk=mine:1", "daser, engine, lmcache"}},
+		{"image of a service of other rows", []string{"-stack=docker", "-model=tiny", "-backend=baseline", "-image=lmcache=mine:1"}, []string{"-image=lmcache=mine:1: no row of this run has lmcache in a container; there are engine"}},
 		{"stack of unknown service", []string{"-stack=disk=mini"}, []string{"unknown service"}},
 		{"unknown model", []string{"-model=gpt"}, []string{"-model=gpt", "mini and nano"}},
 		{"missing trace", []string{"-workload=trace", "-data=" + filepath.Join(dir, "none")}, []string{"-data=" + filepath.Join(dir, "none"), "no such file"}},

@@ -51,9 +51,7 @@ func (s *Settings) attached(wrong func(flag string, value any, format string, ar
 	} else {
 		s.Model = model.Name
 	}
-	if !s.given()["inputlen"] {
-		s.InputLen = min(s.InputLen, model.Context-s.OutputLen)
-	}
+	s.fitInput(model)
 	a.Model = model
 	return a, model
 }

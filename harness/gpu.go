@@ -29,10 +29,10 @@ func (s *Settings) chooseGPU(stack recipe.Stack, wrong func(flag string, value a
 		return gpu.Choice{}
 	}
 	choice, err := gpu.Choose(context.Background(), s.GPU)
-	if err != nil && given {
+	if err != nil && (given || stack.Engine == recipe.Docker && !errors.Is(err, gpu.ErrNone)) {
 		wrong("gpu", s.GPU, "%w", err)
 	}
-	return choice // a run that asks for none, and finds none, needs none
+	return choice // a run that asks for none, and finds none, may need none
 }
 
 // describeGPU puts what is known about the GPU of the run into the manifest.
@@ -90,13 +90,14 @@ func (s *session) watchGPU() func(*run.Result) {
 const giveBackTimeout = time.Minute
 
 // tookGPU notes that a server which has just started holds memory of the GPU. Rows
-// that do not are left up, and what other programs take is no concern of theirs.
+// that do not are left up, and what other programs take is no concern of theirs. Where
+// nothing tells, as with parts of a GPU (MIG), each is taken to hold some.
 func (s *session) tookGPU() error {
-	if s.memories == nil || s.onGPU {
+	if !s.selection.gpu.Made || s.onGPU {
 		return nil
 	}
 	now, err := s.selection.gpu.Memories(s.ctx)
-	s.onGPU = err == nil && len(gpu.Holding(s.memories, now)) > 0
+	s.onGPU = err == nil && (!gpu.Known(now) || len(gpu.Holding(s.memories, now)) > 0)
 	return err
 }
 
@@ -114,7 +115,7 @@ func (s *session) makeRoom() error {
 	if s.memories == nil {
 		s.memories = now
 	}
-	if !s.onGPU || len(gpu.Holding(s.memories, now)) == 0 {
+	if !s.onGPU || gpu.Known(now) && len(gpu.Holding(s.memories, now)) == 0 {
 		return nil
 	}
 	ctx, cancel := closeContext()
@@ -128,6 +129,7 @@ func (s *session) makeRoom() error {
 	}
 	// What did not start is not tried again; what is asked for again starts again.
 	s.lives = slices.DeleteFunc(s.lives, func(l liveServer) bool { return l.server != nil })
+	s.onGPU = false
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

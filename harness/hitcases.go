@@ -125,7 +125,6 @@ func hitCaseApplies(r row.Row, c fixtures.HitCase) bool {
 	case r.Supports(row.Documents) && !documents:
 		return false // it reuses whole documents and nothing else
 	case slices.Contains(c.Needs, fixtures.NeedSalts):
-		// LMCache 0.5.6's count of reads looks started anew with another salt.
 		return r.Supports(row.Salts)
 	case slices.Contains(c.Needs, fixtures.NeedStopIDs):
 		return r.Supports(row.StopIDs)

@@ -82,3 +82,26 @@ func TestStrictReachesTheEngine(t *testing.T) {
 		require.Equal(t, strict || exactRows(s.selection.rows), s.selection.exact)
 	}
 }
+
+// A length of prompts that nobody has given is one that the context of the run holds.
+func TestInputFitsTheContext(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 992},
+		{[]string{"-contextlen=256"}, 224},
+		{[]string{"-contextlen=256", "-inputlen=300"}, 300},
+		{[]string{"-outputlen=600"}, 424},
+		{[]string{"-outputlen=2000"}, 8192}, // which has no room at all, as is said elsewhere
+	} {
+		flags := flag.NewFlagSet("test", flag.ContinueOnError)
+		s := Register(flags, "mini", "vllm")
+		require.NoError(t, flags.Parse(append([]string{"-outputlen=32"}, c.args...)))
+		if !s.given()["inputlen"] {
+			s.InputLen = 8192
+		}
+		s.fitInput(recipe.Model{Context: 1024})
+		require.Equal(t, c.want, s.InputLen, "%v", c.args)
+	}
+}

@@ -21,7 +21,7 @@ func (r roofline) String() string { return fmt.Sprintf("%s, %.3g GB/s", r.name, 
 const rooflineBytes = 64 << 20
 
 // measureRoofline measures copies of blocks from the host's memory: to the GPU
-// of the run where the engine computes on one, else within that memory.
+// of the run where engines run in containers, else within that memory.
 func (s *session) measureRoofline(blockBytes int) (roofline, error) {
 	if !s.selection.gpu.Made || s.selection.stack.Engine != recipe.Docker {
 		return hostCopy(blockBytes), nil

@@ -1,10 +1,12 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +80,11 @@ func (s *Settings) selectRows(sel *selection, builder recipe.Builder, files []re
 			sel.rows = append(sel.rows, deployment.Row(f))
 		}
 	}
+	if deployment, real := builder.(recipe.Deployment); real && len(sel.rows) > 0 {
+		if err := checkImages(deployment, sel.rows); err != nil {
+			wrong("image", s.Image, "%w", err)
+		}
+	}
 }
 
 // deploy says who makes the rows of a stack, and of which model.
@@ -117,7 +124,7 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 	default:
 		wrong("stack", s.Stack, "the %s stack is not built in this version; use mini, process or docker, or -attach", stack.Engine)
 	}
-	images := s.images(files, wrong)
+	images := s.images(wrong)
 	if !slices.Contains(recipe.Engines(), s.Engine) {
 		wrong("engine", s.Engine, "the engines are %s", strings.Join(recipe.Engines(), ", "))
 	}
@@ -139,16 +146,28 @@ func (s *Settings) deploy(stack recipe.Stack, choice gpu.Choice, files []recipe.
 	return d, d.Sized(model)
 }
 
+// checkImages refuses images for what no row has in a container: it would run as if
+// nobody had asked for them.
+func checkImages(deployment recipe.Deployment, rows []row.Row) error {
+	var there []string
+	for _, r := range rows {
+		if c, ok := r.(interface{ Containers() []string }); ok {
+			there = append(there, c.Containers()...)
+		}
+	}
+	slices.Sort(there)
+	for _, service := range slices.Sorted(maps.Keys(deployment.Images)) {
+		if !slices.Contains(there, service) {
+			return fmt.Errorf("no row of this run has %s in a container; there are %s", service, strings.Join(slices.Compact(there), ", "))
+		}
+	}
+	return nil
+}
+
 // images are those of -image, by service.
-func (s *Settings) images(files []recipe.File, wrong func(flag string, value any, format string, args ...any)) map[string]string {
+func (s *Settings) images(wrong func(flag string, value any, format string, args ...any)) map[string]string {
 	if s.Image == "" {
 		return nil
-	}
-	services := []string{"engine", "lmcache", "daser"}
-	for _, f := range files {
-		for _, service := range f.Services {
-			services = append(services, service.Name)
-		}
 	}
 	images := make(map[string]string)
 	for part := range strings.SplitSeq(s.Image, ",") {
@@ -156,8 +175,8 @@ func (s *Settings) images(files []recipe.File, wrong func(flag string, value any
 		if !named {
 			service, image = "engine", service
 		}
-		if !slices.Contains(services, service) || image == "" || images[service] != "" {
-			wrong("image", s.Image, "want an image, or a list of service=image with each of the services once: %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(services))), ", "))
+		if service == "" || image == "" || images[service] != "" {
+			wrong("image", s.Image, "want an image, or a list of service=image with each service once")
 		}
 		images[service] = image
 	}
@@ -183,10 +202,16 @@ func (s *Settings) realModel(engine recipe.Kind, files []recipe.File, wrong func
 	if model, err = model.Of(files); err != nil {
 		wrong("rowfile", s.RowFile, "%w", err)
 	}
-	if !s.given()["inputlen"] && model.Context > s.OutputLen { // the default is one of larger models
-		s.InputLen = min(s.InputLen, model.Context-s.OutputLen)
-	}
+	s.fitInput(model)
 	return model
+}
+
+// fitInput cuts a length of prompts that nobody has given, which is one for larger
+// models, to what the context of the run holds.
+func (s *Settings) fitInput(model recipe.Model) {
+	if room := cmp.Or(s.ContextLen, model.Context) - s.OutputLen; room > 0 && !s.given()["inputlen"] {
+		s.InputLen = min(s.InputLen, room)
+	}
 }
 
 // missingOf says what has to be installed before a row can start; empty:

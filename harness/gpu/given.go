@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -10,6 +11,11 @@ import (
 // Slack is how much more than before memory may be in use that counts as given
 // back, in MiB: less than one context of CUDA.
 const Slack = 256
+
+// Known says whether any of them tells how much memory is in use.
+func Known(memories []Memory) bool {
+	return slices.ContainsFunc(memories, func(m Memory) bool { return m.Known })
+}
 
 // Holding are the GPUs that use more memory than they did before, by more than
 // [Slack].
@@ -24,7 +30,7 @@ func Holding(before, now []Memory) (holding []Memory) {
 	return holding
 }
 
-// A Pinned reads the memory of the GPUs of a choice.
+// Memories reads the memory of the GPUs of the choice.
 func (c Choice) Memories(ctx context.Context) ([]Memory, error) {
 	all, err := Memories(ctx)
 	if err != nil {
@@ -87,7 +93,7 @@ func (w Wait) refuse(ctx context.Context, m Memory) error {
 		}
 	}
 	who := "nvidia-smi names no process on it"
-	if processes, err := Processes(ctx, []string{m.UUID}); err == nil && len(processes) > 0 {
+	if processes, err := processesOn(ctx, []string{m.UUID}); err == nil && len(processes) > 0 {
 		var names []string
 		for _, p := range processes {
 			names = append(names, p.String())

@@ -124,19 +124,19 @@ func isGPU(id, index, uuid string) bool {
 	return id == index || len(id) > len("GPU-") && strings.HasPrefix(uuid, id)
 }
 
-// A Process is one that computes on a GPU.
-type Process struct {
+// A process is one that computes on a GPU.
+type process struct {
 	PID, Name string
 	MiB       string // as nvidia-smi says it
 }
 
-func (p Process) String() string {
+func (p process) String() string {
 	return fmt.Sprintf("process %s (%s) with %s MiB", p.PID, p.Name, p.MiB)
 }
 
-// Processes are those on the GPUs of these ids; of all without any. Those of other
+// processesOn are those on the GPUs of these ids; of all without any. Those of other
 // PID namespaces than this one may be missing.
-func Processes(ctx context.Context, ids []string) ([]Process, error) {
+func processesOn(ctx context.Context, ids []string) ([]process, error) {
 	memories, err := Memories(ctx)
 	if err != nil {
 		return nil, err
@@ -145,13 +145,13 @@ func Processes(ctx context.Context, ids []string) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var processes []Process
+	var processes []process
 	for _, r := range records {
 		if len(r) != 4 {
 			continue // "No running processes found", on some versions
 		}
 		if slices.ContainsFunc(memories, func(m Memory) bool { return m.UUID == r[0] && chosen(ids, m.Index, m.UUID) }) {
-			processes = append(processes, Process{PID: strings.TrimSpace(r[1]), Name: strings.TrimSpace(r[2]), MiB: strings.TrimSpace(r[3])})
+			processes = append(processes, process{PID: strings.TrimSpace(r[1]), Name: strings.TrimSpace(r[2]), MiB: strings.TrimSpace(r[3])})
 		}
 	}
 	return processes, nil

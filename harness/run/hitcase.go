@@ -40,11 +40,10 @@ func (c *Cell) HitCase(ctx context.Context, hitCase fixtures.HitCase) ([]row.Fin
 // Lacks says what the row, as it was found, lacks for a case; empty: nothing.
 func (c *Cell) Lacks(hitCase fixtures.HitCase) string {
 	separate := slices.Contains(hitCase.Needs, fixtures.NeedSalts)
-	reference := slices.ContainsFunc(hitCase.Waves, func(w fixtures.Wave) bool { return w.Reference })
 	switch {
 	case separate && !c.config.Salts:
 		return fmt.Sprintf("case %s asks one prompt under several salts, and row %s was not seen to keep them apart", hitCase.Name, c.server.Row)
-	case reference && !c.canRecompute():
+	case hitCase.NeedsReference() && !c.canRecompute():
 		return fmt.Sprintf("case %s needs an answer without the cache, and row %s can neither skip its cache, nor empty it, nor separate requests by a salt", hitCase.Name, c.server.Row)
 	}
 	return ""

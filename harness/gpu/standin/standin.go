@@ -1,8 +1,8 @@
 // Package standin writes a stand-in for nvidia-smi, so that what depends on it is
 // tested on machines without a GPU.
 //
-//	dir, err := t.TempDir(), error(nil)
-//	err = standin.Write(dir, standin.GPUs(80000, 80000), "")
+//	dir := t.TempDir()
+//	err := standin.Write(dir, standin.GPUs(80000, 80000), "")
 //	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 package standin
 
@@ -19,7 +19,6 @@ import (
 const script = `#!/bin/sh
 dir=$(dirname "$0")
 case $1 in
--L) awk -F'|' 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i; next} {printf "GPU %s: %s (UUID: %s)\n", $at["index"], $at["name"], $at["uuid"]}' "$dir/gpus" ;;
 --query-compute-apps=*) cat "$dir/apps" ;;
 --query-gpu=*)
 	n=$(($(cat "$dir/asked" 2>/dev/null || echo 0) + 1))
