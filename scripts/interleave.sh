@@ -22,7 +22,7 @@ read -r -a more <<<"${ARGS:-}"
 
 if [[ -n ${HEAD_ROWFILE:-} ]]; then
   one() { # of a row file; both sides must be called by one name to be compared
-    go -C bench_test test -run '^$' -bench . -rowfile="$2" "${more[@]}" >>"$root/results/$1.txt"
+    go -C bench_test test -tags="${TAGS:-}" -run '^$' -bench . -rowfile="$2" "${more[@]}" >>"$root/results/$1.txt"
   }
   base=$BASE_ROWFILE head=$HEAD_ROWFILE
 elif [[ -n ${HEAD_IMAGE:-} ]]; then

@@ -75,7 +75,7 @@ func rungs(ctx context.Context) []rung {
 		{"vLLM on the CPU (-tags vllm)", program("vllm")},
 		{"vLLM on the CPU with LMCache (-tags 'vllm lmcache')", append(program("vllm"), program("lmcache")...)},
 		{"containers", engine},
-		{"containers with a GPU (-tags gpu)", append(engine, gpu()...)},
+		{"containers with a GPU (-tags gpu)", append(engine, gpu(ctx)...)},
 	}
 }
 
@@ -106,11 +106,11 @@ func containerEngine(ctx context.Context) []lack {
 }
 
 // gpu says what a container would need to see an NVIDIA GPU of this machine.
-func gpu() (missing []lack) {
+func gpu(ctx context.Context) (missing []lack) {
 	if runtime.GOOS != "linux" {
 		return []lack{{"GPUs reach containers on Linux only", "use a Linux host"}}
 	}
-	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil {
+	if !launch.HasDriver(ctx) {
 		missing = append(missing, lack{"no NVIDIA driver on this host", "install the driver of your GPU"})
 	}
 	for _, name := range []string{"nvidia-container-runtime-hook", "nvidia-cdi-hook"} {

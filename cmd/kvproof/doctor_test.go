@@ -55,7 +55,10 @@ func TestDoctor(t *testing.T) {
 	server := &http.Server{Handler: http.NotFoundHandler()}
 	go server.Serve(listener) // ends with Close
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	smi := "#!/bin/sh\necho 0, GPU-1, 81559, 4, 81555\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "nvidia-smi"), []byte(smi), 0o755))
 	some := doctor(t)
+	require.NotContains(t, some, "no NVIDIA driver", "WSL has nvidia-smi alone")
 	for _, want := range []string{"yes  the miniature stack", "yes  llama.cpp", "yes  vLLM on the CPU (-tags vllm)", "no   vLLM on the CPU with LMCache", "yes  containers\n"} {
 		require.Contains(t, some, want)
 	}

@@ -20,8 +20,6 @@ type KeptContainer struct {
 	Image    string    `json:"image"`
 	Endpoint string    `json:"endpoint"` // of its container engine
 	Since    time.Time `json:"since"`
-
-	path string
 }
 
 // End is the command that ends it.
@@ -63,7 +61,7 @@ func KeptContainers(ctx context.Context, dir string) ([]KeptContainer, error) {
 	var kept []KeptContainer
 	var errs []error
 	for _, path := range paths {
-		k := KeptContainer{path: path}
+		var k KeptContainer
 		data, err := os.ReadFile(path)
 		if err == nil {
 			err = json.Unmarshal(data, &k)
@@ -81,8 +79,13 @@ func KeptContainers(ctx context.Context, dir string) ([]KeptContainer, error) {
 	return kept, errors.Join(errs...)
 }
 
+// goneTimeout bounds the question after one container.
+const goneTimeout = 10 * time.Second
+
 // gone says that its engine knows it no more.
 func (k KeptContainer) gone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	defer cancel()
 	client, err := docker.NewClient(k.Endpoint)
 	if err != nil {
 		return false

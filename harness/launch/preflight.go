@@ -31,7 +31,7 @@ func Preflight(ctx context.Context, needs Needs) error {
 	if err != nil {
 		return err
 	}
-	if needs.Devices != nil && !hasDriver(asking) {
+	if needs.Devices != nil && !HasDriver(asking) {
 		return errors.New("no NVIDIA driver on this host, which the rows in containers need")
 	}
 	for _, image := range needs.Images {
@@ -49,9 +49,9 @@ func Preflight(ctx context.Context, needs Needs) error {
 	return looked.once(client.Endpoint()+" "+needs.GPUImage+" "+string(key), func() error { return lookForGPUs(ctx, needs) })
 }
 
-// hasDriver says whether the host has NVIDIA's driver. WSL has no such file, but
+// HasDriver says whether the host has NVIDIA's driver. WSL has no such file, but
 // nvidia-smi.
-func hasDriver(ctx context.Context) bool {
+func HasDriver(ctx context.Context) bool {
 	if _, err := os.Stat("/proc/driver/nvidia/version"); err == nil {
 		return true
 	}
@@ -94,7 +94,11 @@ func lookForGPUs(ctx context.Context, needs Needs) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("making a directory for the log of nvidia-smi: %w", err), l.Close(ctx))
 	}
-	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx)), os.RemoveAll(dir)) }()
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second+killWait)
+		defer cancel()
+		err = errors.Join(err, l.Close(closing), os.RemoveAll(dir))
+	}()
 	s, err := l.create(ctx, Container{
 		Name: "nvidia-smi", Image: needs.GPUImage, Entrypoint: []string{"nvidia-smi"}, Argv: []string{"-L"},
 		Devices: needs.Devices, Log: filepath.Join(dir, "log"), Grace: time.Second,
