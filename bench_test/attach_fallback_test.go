@@ -47,7 +47,7 @@ func TestAttachFallbacks(t *testing.T) {
 		{"a cache that cannot be asked, alone", mini.LMCache, nil, "-allowreset", `lmcache .* 96\.0 .* identical +observed +settle-unseen`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newGateway(t, c.change, engineOf(t, c.row))
+			g := newGateway(t, c.change, engineOf(t, c.row, model.Nano()))
 			args := append([]string{"-attach=engine=" + g.URL, "-backend=" + c.row}, strings.Fields(c.args)...)
 			out, code, results := attach(t, args...)
 			require.Zero(t, code, out)
@@ -110,10 +110,10 @@ func TestUpstreamLoaderOnShared(t *testing.T) {
 	require.NotContains(t, seeds, "42")
 }
 
-// engineOf is an engine with a row's cache, which somebody started.
-func engineOf(t *testing.T, row string) string {
+// engineOf is an engine with a row's cache and a model, which somebody started.
+func engineOf(t *testing.T, row string, config model.Config) string {
 	t.Helper()
-	stack, err := mini.Start(t.Context(), mini.Config{Row: row, BlockSize: 32, Model: model.Nano()})
+	stack, err := mini.Start(t.Context(), mini.Config{Row: row, BlockSize: 32, Model: config})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stack.Close(context.WithoutCancel(t.Context()))) })
 	return stack.EngineURL()

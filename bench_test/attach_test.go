@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kvproof/kvproof/harness/mini"
+	"github.com/kvproof/kvproof/harness/mini/model"
 )
 
 const gatewayKey = "s3cret-of-the-gateway"
@@ -81,7 +82,7 @@ func wholeBody(proxy http.Handler) http.Handler {
 // engine is an engine with a prefix cache of its own, which somebody started.
 func engine(t *testing.T) string {
 	t.Helper()
-	return engineOf(t, mini.EngineCache)
+	return engineOf(t, mini.EngineCache, model.Nano())
 }
 
 // attach runs the suite on a server and returns its output, exit code and the
@@ -150,6 +151,14 @@ func TestAttachAlone(t *testing.T) {
 	require.Contains(t, out, "empties its caches (-allowreset)")
 	require.Regexp(t, `engine-cache +unique .* identical +proven`, out)
 	require.Contains(t, strings.Join(g.paths, " "), "/reset_prefix_cache")
+}
+
+// TestAttachToAnyModel: answers of a model that nobody described may have ids that
+// prompts do without.
+func TestAttachToAnyModel(t *testing.T) {
+	out, code, _ := attach(t, "-attach=engine="+engineOf(t, mini.EngineCache, model.Mini()), "-backend=engine-cache", "-allowreset")
+	require.Zero(t, code, out)
+	require.Regexp(t, `engine-cache +unique .* identical +proven`, out)
 }
 
 // TestAttachRefused: what cannot be measured is refused by name.

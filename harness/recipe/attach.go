@@ -158,6 +158,9 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 	if env.Context > 0 {
 		e.Context = env.Context
 	}
+	if a.Model.Sizeless { // what prompts are made of is not all that answers are
+		e.Vocab = 0
+	}
 	client := a.client(1, lookTimeout)
 	defer client.Close()
 	if version, err := client.Version(looking); err == nil { // a gateway need not have it

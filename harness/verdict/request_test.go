@@ -82,6 +82,7 @@ func TestCheckRequest(t *testing.T) {
 
 func TestCheckTokens(t *testing.T) {
 	require.Empty(t, CheckTokens("cold", answer("r", 0, 4095), 4096))
+	require.Empty(t, CheckTokens("cold", answer("r", 0, 99999), 0), "nobody knows")
 	require.Equal(t, []row.Code{row.RequestFailed}, codes(CheckTokens("cold", answer("r", 0, 4096), 4096)))
 	require.Contains(t, CheckTokens("cold", answer("r", 3, -1), 4096)[0].Evidence, "token 1 of the answer is id -1")
 }
