@@ -20,21 +20,27 @@ func noisy(row string, controls *run.Controls, faults ...fault.Fault) harness.Te
 	}
 }
 
-// TestControls: on an engine that differs from itself, differences of that kind
-// are none of the cache, and a bit flipped under the same noise still is.
-func TestControls(t *testing.T) {
+// controlled runs the arms on the engine alone, for the content of this test.
+func controlled(t *testing.T) (*run.Controls, run.Control) {
+	t.Helper()
 	controls := &run.Controls{}
 	engine, _ := harness.StartCell(t, noisy("engine-cache", controls))
 	control, findings, err := engine.Control(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, findings)
-	noise := verdict.NoiseOf(*control.Recompute)
-	require.Positive(t, noise.MaxShift, "the noise does nothing")
-	t.Logf("recompute %+v, local hit %+v", noise, verdict.NoiseOf(*control.LocalHit))
 	require.NotNil(t, control.LocalHit)
+	return controls, control
+}
 
+// TestControls: on an engine that differs from itself, differences of that kind
+// are none of the cache, and a bit flipped under the same noise still is.
+func TestControls(t *testing.T) {
 	for _, name := range []string{"baseline", "engine-cache", "lmcache", "daser-prefix"} {
 		t.Run("backend="+name, func(t *testing.T) {
+			controls, control := controlled(t)
+			noise := verdict.NoiseOf(*control.Recompute)
+			require.Positive(t, noise.MaxShift, "the noise does nothing")
+			t.Logf("recompute %+v, local hit %+v", noise, verdict.NoiseOf(*control.LocalHit))
 			cell, _ := harness.StartCell(t, noisy(name, controls))
 			proof, findings, err := cell.Proof(t.Context())
 			require.NoError(t, err)
@@ -52,6 +58,7 @@ func TestControls(t *testing.T) {
 	}
 	for _, f := range []fault.Fault{fault.BitFlip, fault.ZeroBlock, fault.OtherRequest} {
 		t.Run("fault="+string(f), func(t *testing.T) {
+			controls, _ := controlled(t)
 			cell, _ := harness.StartCell(t, noisy("lmcache", controls, f))
 			proof, findings, err := cell.Proof(t.Context())
 			require.NoError(t, err)

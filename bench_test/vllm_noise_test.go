@@ -30,7 +30,7 @@ func TestPinned(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, findings)
 		require.Equal(t, verdict.Identical, proof.Verdict)
-		require.Less(t, verdict.NoiseOf(proof.Result.Comparison).MaxShift, 1e-4)
+		require.Zero(t, verdict.NoiseOf(proof.Result.Comparison).MaxShift)
 		requireExternalHits(t, proof.Result)
 	})
 	t.Run("a bit in each page", func(t *testing.T) { flippedPool(t, r) })

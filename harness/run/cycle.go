@@ -200,7 +200,7 @@ func salted(plan fixtures.Plan) fixtures.Plan {
 
 // compare holds the warm answers against those that were computed in full.
 func (y *cycle) compare(against Pass) {
-	y.result.Comparison = verdict.CompareWithin(against.Timelines, y.result.Warm.Timelines, y.server.Rounding)
+	y.result.Comparison = verdict.CompareWithin(against.Timelines, y.result.Warm.Timelines, y.rounding())
 	if y.config.Lossy {
 		y.result.Verdict = verdict.Lossy
 		return

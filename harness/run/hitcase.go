@@ -198,7 +198,7 @@ func (y *hitCycle) judge(p Pass) {
 		if y.config.Lossy {
 			continue
 		}
-		_, found := verdict.Judge(verdict.CompareWithin([]row.Timeline{first.timeline}, []row.Timeline{got}, y.server.Rounding), verdict.Options{
+		_, found := verdict.Judge(verdict.CompareWithin([]row.Timeline{first.timeline}, []row.Timeline{got}, y.rounding()), verdict.Options{
 			MinTokens: y.minimum, Exact: y.config.Exact, Logprobs: y.logprobs > 0, Phase: p.Phase,
 		})
 		y.found(found...)

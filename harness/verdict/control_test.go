@@ -150,7 +150,7 @@ func TestFirstTokensTogether(t *testing.T) {
 	control := Compare(cold, again)
 	for i := range 4 {
 		warm[i] = shifted(clear, 0, 0.001) // far below the noise
-		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{control}})
+		v, findings := Judge(Compare(cold, warm), Options{MinTokens: 32, Controls: []Comparison{control}, Hits: true})
 		if i < 3 {
 			require.Equal(t, Identical, v)
 			continue
@@ -172,7 +172,9 @@ func TestPairsWithoutLogprobs(t *testing.T) {
 		}
 		return all
 	}
-	options := func(control Comparison) Options { return Options{MinTokens: 32, Controls: []Comparison{control}} }
+	options := func(control Comparison) Options {
+		return Options{MinTokens: 32, Controls: []Comparison{control}, Hits: true}
+	}
 
 	// All but two of the control's pairs have no logprobs: four moved of eight
 	// against none of two is nothing to call out; against none of eight it is.

@@ -20,6 +20,7 @@ type Options struct {
 	// answers move by themselves. They are not looked at where the stack is
 	// exact.
 	Controls []Comparison
+	Hits     bool // one of them answered from a cache: without, nobody knows what a hit moves by itself
 	Unpaired bool // the controls are about other prompts of the same shape
 }
 
@@ -36,7 +37,8 @@ type Options struct {
 // by a few roundings is then undecided. Then all requests together: no more of
 // them may part than in the controls, no more first tokens may have moved and,
 // where the noise is hardly known, no more answers, by exact tests; what one of
-// the controls does as often is no fault.
+// the controls does as often is no fault. Logprobs are counted only where a
+// control has hits: the sums of a hit may be made in another order.
 func Judge(c Comparison, o Options) (Verdict, []row.Finding) {
 	if o.Phase == "" {
 		o.Phase = "warm"
@@ -189,7 +191,7 @@ func (j *judgement) together(c Comparison) {
 		pairs = max(pairs, both)
 		part.add(p, level, here, fmt.Sprintf(
 			"%d requests part from their cold answers that do not without a fault, %d the other way round (of %d; p = %.2g)", here, there, both, p))
-		if noise.Logprobs == 0 {
+		if noise.Logprobs == 0 || !j.Hits {
 			continue
 		}
 		p = fisherTest(own.FirstMoved, own.Logprobs, noise.FirstMoved, noise.Logprobs)

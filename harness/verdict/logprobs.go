@@ -19,23 +19,33 @@ type Logprobs struct {
 	ColdNull  int     `json:"cold_null"` // first position with a null logprob, anywhere; -1: none
 	WarmNull  int     `json:"warm_null"`
 
-	shifts []float64 // by position before any divergence
+	shifts   []float64 // by position before any divergence
+	rounding float64   // shifts up to it are none
 }
 
-// largest is the largest shift where both sides saw the same context.
+// largest is the largest shift where both sides saw the same context; 0 where it
+// is no larger than rounding.
 func (l *Logprobs) largest() float64 {
 	if l == nil {
 		return 0
 	}
-	return max(l.MaxShift, l.Parting)
+	return l.beyond(max(l.MaxShift, l.Parting))
 }
 
-// first is the shift of the first token, whether the answers part there or not.
+// first is the shift of the first token, whether the answers part there or not;
+// 0 where it is no larger than rounding.
 func (l *Logprobs) first() float64 {
 	if len(l.shifts) == 0 {
-		return l.Parting
+		return l.beyond(l.Parting)
 	}
-	return l.First
+	return l.beyond(l.First)
+}
+
+func (l *Logprobs) beyond(shift float64) float64 {
+	if shift <= l.rounding {
+		return 0
+	}
+	return shift
 }
 
 // compareLogprobs returns nil where a side has none.
@@ -43,7 +53,7 @@ func compareLogprobs(cold, warm row.Timeline, divergence int, rounding float64) 
 	if len(cold.Logprobs) == 0 || len(warm.Logprobs) == 0 {
 		return nil
 	}
-	l := &Logprobs{At: -1, ColdNull: firstNull(cold.Logprobs), WarmNull: firstNull(warm.Logprobs)}
+	l := &Logprobs{rounding: rounding, At: -1, ColdNull: firstNull(cold.Logprobs), WarmNull: firstNull(warm.Logprobs)}
 	l.Compared = min(len(cold.Logprobs), len(warm.Logprobs))
 	if divergence >= 0 {
 		l.Compared = min(l.Compared, divergence)

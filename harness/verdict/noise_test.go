@@ -44,14 +44,19 @@ func TestUnsettledNoise(t *testing.T) {
 		{"one parts where there is no tie", pass(1, changed(clear, 40)), []Comparison{one, still}, Corrupt, []row.Code{row.OutputDiffers}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, findings := Judge(Compare(cold, c.warm), Options{MinTokens: 32, Logprobs: true, Controls: c.controls})
+			got, findings := Judge(Compare(cold, c.warm), Options{MinTokens: 32, Logprobs: true, Controls: c.controls, Hits: true})
 			require.Equal(t, c.want, got, "%v", findings)
 			require.Equal(t, c.code, codes(findings))
 		})
 	}
+	got, findings := Judge(Compare(cold, pass(12, shifted(clear, 0, 0.03))), Options{MinTokens: 32, Logprobs: true, Controls: []Comparison{still}})
+	require.Equal(t, Undecided, got, "no control had hits, and a hit may add up in another order: %v", findings)
+	near := CompareWithin(cold, pass(12, shifted(clear, 0, 0.03)), 0.05)
+	got, _ = Judge(near, Options{MinTokens: 32, Logprobs: true, Controls: []Comparison{still}, Hits: true})
+	require.Equal(t, Identical, got, "that is no movement")
 	cold[0] = tie
 	parts := append([]row.Timeline{changed(tie, 40)}, cold[1:]...)
-	got, findings := Judge(Compare(cold, parts), Options{MinTokens: 32, Logprobs: true, Controls: []Comparison{Compare(cold, cold)}})
+	got, findings = Judge(Compare(cold, parts), Options{MinTokens: 32, Logprobs: true, Controls: []Comparison{Compare(cold, cold)}})
 	require.Equal(t, Undecided, got, "a tie as close as a rounding, with controls that have none: %v", findings)
 }
 
