@@ -115,7 +115,7 @@ func rowOf(config replayConfig, recorded artifact.Replay) (row.Row, error) {
 	if config.engine != "" {
 		return recipe.On(recorded.Row, recipe.Endpoints{
 			Engine: config.engine, Backend: config.backend, Model: recorded.ModelName,
-			Context: recorded.Context, Vocab: recorded.Vocab, TokenBytes: recorded.TokenBytes, Facts: recorded.Facts,
+			Context: recorded.Context, Vocab: recorded.Vocab, AnyVocab: recorded.AnyVocab, TokenBytes: recorded.TokenBytes, Facts: recorded.Facts,
 		})
 	}
 	if stack := recorded.Facts["stack"]; stack != "mini" {

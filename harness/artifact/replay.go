@@ -21,6 +21,7 @@ type Replay struct {
 	ModelName   string            `json:"model"`             // as the API names it
 	Context     int               `json:"context"`           // tokens
 	Vocab       int               `json:"vocab"`
+	AnyVocab    bool              `json:"any_vocab,omitempty"`   // ids of answers may be larger
 	TokenBytes  int               `json:"token_bytes,omitempty"` // of KV; 0: unknown
 	BlockSize   int               `json:"block_size"`
 	Concurrency int               `json:"concurrency"`

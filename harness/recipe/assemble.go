@@ -23,7 +23,8 @@ type Endpoints struct {
 	Model      string // as the API names it
 	Context    int    // tokens
 	Vocab      int
-	TokenBytes int // bytes of KV per token
+	AnyVocab   bool // the model's is not known: Vocab is what prompts are made of
+	TokenBytes int  // bytes of KV per token
 	Facts      map[string]string
 	Work       func(prompt, cached, output int) float64 // FLOPs of a request, where they are known
 	Anatomy    *row.Anatomy                             // where the engine sums up its times; nil: vLLM's names
@@ -107,7 +108,7 @@ func (s spec) assemble(e Endpoints, env row.Env) *row.Server {
 	}
 	cache := &cacheControl{spec: s, client: client, engine: engine, shared: e.Shared, blind: e.Blind}
 	server := &row.Server{
-		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, TokenBytes: e.TokenBytes,
+		Row: s.name, URL: e.Engine, ModelName: e.Model, Backend: e.Backend, Facts: facts, Context: e.Context, Vocab: e.Vocab, AnyVocab: e.AnyVocab, TokenBytes: e.TokenBytes,
 		Law: s.law(env.BlockSize), Deferred: s.backend != nil, Client: client, Cache: cache, KVCheck: e.KVCheck, Weights: e.Weights, Anatomy: e.Anatomy,
 		Tokenizer: tokenizer{client},
 		Probes:    []row.Probe{engine}, Witnesses: s.witnesses(env.BlockSize, e.TokenBytes),

@@ -151,15 +151,12 @@ func (r remoteRow) Start(ctx context.Context, env row.Env) (*row.Server, error) 
 		return nil, fmt.Errorf("attaching to %s: %w", a.Engine, err)
 	}
 	e := Endpoints{
-		Engine: a.Engine, Backend: a.Backend, Replicas: a.Metrics, Model: a.Model.Name, Context: a.Model.Context, Vocab: a.Model.Vocab,
+		Engine: a.Engine, Backend: a.Backend, Replicas: a.Metrics, Model: a.Model.Name, Context: a.Model.Context, Vocab: a.Model.Vocab, AnyVocab: a.Model.Sizeless,
 		APIKey: a.APIKey, Header: a.Header, Shared: !a.AllowReset,
 		Facts: map[string]string{"stack": string(Attach), "model": a.Model.Name},
 	}
 	if env.Context > 0 {
 		e.Context = env.Context
-	}
-	if a.Model.Sizeless { // what prompts are made of is not all that answers are
-		e.Vocab = 0
 	}
 	client := a.client(1, lookTimeout)
 	defer client.Close()

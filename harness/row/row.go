@@ -68,7 +68,8 @@ type Server struct {
 	Facts      map[string]string // versions, model, how cold is reached: for the manifest
 	Context    int               // tokens of prompt plus output at most
 	TokenBytes int               // of KV for each token; 0: unknown
-	Vocab      int               // token ids lie in [fixtures.FirstToken, Vocab); 0: unknown
+	Vocab      int               // token ids lie in [fixtures.FirstToken, Vocab)
+	AnyVocab   bool              // … of prompts: those of answers may be larger, for nobody knows the model's
 	Law        fixtures.Law      // of usage: what the engine reports as cached
 	Exact      bool              // equal inputs give equal bits, whatever the batch
 	Rounding   float64           // logprobs that are no further apart are equal, in nats

@@ -9,7 +9,7 @@ import (
 func (y *cycle) replayable() artifact.Replay {
 	s := y.server
 	return artifact.Replay{
-		Row: s.Row, Facts: s.Facts, Engine: s.URL, Backend: s.Backend, ModelName: s.ModelName, Context: s.Context, Vocab: s.Vocab,
+		Row: s.Row, Facts: s.Facts, Engine: s.URL, Backend: s.Backend, ModelName: s.ModelName, Context: s.Context, Vocab: s.Vocab, AnyVocab: s.AnyVocab,
 		TokenBytes: s.TokenBytes, BlockSize: y.params.BlockSize, Concurrency: y.config.Concurrency,
 		Temperature: y.config.Sampling.Temperature, TopP: y.config.Sampling.TopP, Seed: y.config.Sampling.Seed,
 		Exact: y.config.Exact, Findings: y.result.Findings, Command: y.config.Command, Plan: y.plan,
