@@ -180,12 +180,10 @@ func refusesSalts(next http.Handler) http.Handler {
 
 func onSalt(salted func(http.ResponseWriter, *http.Request, map[string]json.RawMessage), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		body, ok := readBody(w, r)
+		if !ok {
 			return
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		var fields map[string]json.RawMessage
 		if json.Unmarshal(body, &fields) == nil && fields["cache_salt"] != nil {
 			salted(w, r, fields)

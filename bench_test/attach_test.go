@@ -69,14 +69,23 @@ func newGateway(t *testing.T, change func(http.Handler) http.Handler, engines ..
 // then loses it, and the answer is cut: golang.org/issue/40747.
 func wholeBody(proxy http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		if _, ok := readBody(w, r); !ok {
 			return
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		proxy.ServeHTTP(w, r)
 	})
+}
+
+// readBody reads the body of a request and leaves it to be read again; false: it
+// could not be, and that was answered.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil, false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body, true
 }
 
 // engine is an engine with a prefix cache of its own, which somebody started.
